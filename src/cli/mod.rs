@@ -1,0 +1,1 @@
+//! How people speak to it: arguments, rendering, exit codes.

@@ -1,0 +1,4 @@
+//! What to do: pure functions over [`crate::model`].
+//!
+//! No file, clock, environment or randomness: everything comes in as a value, so every decision can be
+//! replayed and tested exhaustively.

@@ -1,0 +1,5 @@
+//! What things are: ids, units, the matrix, the journal, the protocol, evidence.
+//!
+//! Data and codecs only. Nothing here reads a file or a clock, and nothing here decides.
+
+pub mod ids;

@@ -1,0 +1,3 @@
+//! How the parent touches the world: store, host, supervision.
+//!
+//! The process that runs this code writes the journal and never loads a GPU library.

@@ -3,3 +3,17 @@
 //! Data and codecs only. Nothing here reads a file or a clock, and nothing here decides.
 
 pub mod ids;
+
+pub mod units;
+
+pub mod verdict;
+
+pub mod outcome;
+
+pub mod evidence;
+
+pub mod protocol;
+
+pub mod journal;
+
+pub mod settings;

@@ -1,3 +1,5 @@
 //! How the parent touches the world: store, host, supervision.
 //!
 //! The process that runs this code writes the journal and never loads a GPU library.
+
+pub mod journal;

@@ -1,0 +1,165 @@
+//! What the parent observed of a trial in the same boot: exit, signal, deadline, last reply.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::protocol::{Failure, Mismatch};
+use crate::model::verdict::StageName;
+
+/// How the child process ended, as the operating system tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal ended it; `core` tells whether the kernel says it dumped.
+    Signal {
+        /// The signal's number.
+        number: i32,
+        /// Whether a core was dumped.
+        core: bool,
+    },
+    /// It survived SIGKILL past the second deadline and was left behind.
+    Unkillable,
+    /// It never ran: the reason.
+    NotStarted(String),
+}
+
+/// Why the harness ended a child that had not ended by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// The whole trial took longer than `timeout`.
+    Timeout,
+    /// No change of stage for `stage_timeout`.
+    StageTimeout,
+    /// A person asked the harness to stop (Ctrl-C, SIGTERM, SIGHUP, `jetfault stop`).
+    Stop,
+    /// The child broke the protocol, and what follows cannot be trusted.
+    Protocol,
+}
+
+/// How far the conversation with a worker went; commands have none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LastReply {
+    /// Not a word: the child died before the workload.
+    #[default]
+    Silence,
+    /// It ran, and said neither `Done` nor `Failed`.
+    Running,
+    /// It said `Done`.
+    Done,
+    /// It said `Failed`.
+    Failed,
+}
+
+/// Peaks of memory over the trial, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PeakMemory {
+    /// Resident memory of the child process.
+    pub host: u64,
+    /// Device memory handed out by the allocator (block sizes).
+    pub device_allocated: u64,
+    /// Device memory the allocator holds.
+    pub device_reserved: u64,
+    /// Highest sum over time of host weights and reserved device memory.
+    pub host_plus_reserved: u64,
+}
+
+/// One of the child's two output streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OutputBytes {
+    /// Bytes kept in the trial's file.
+    pub kept: u64,
+    /// Bytes beyond the limit, dropped.
+    pub dropped: u64,
+}
+
+/// Everything the parent observed of one trial in the boot in which it ran.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// How the process ended.
+    pub exit: Exit,
+    /// Why the harness ended it, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<EndedBy>,
+    /// How far a worker's conversation went; absent for a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_reply: Option<LastReply>,
+    /// The last stage reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<StageName>,
+    /// What a worker said about its failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// The first result that differs from the oracle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mismatch: Option<Mismatch>,
+    /// Promised artifacts that are not there (commands).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts_missing: Vec<String>,
+    /// Output expectations that were not met (commands), in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmet: Vec<String>,
+    /// The first line of error output, for the signature of a plain error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_text: Option<String>,
+    /// How the child broke the protocol, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_error: Option<String>,
+    /// Milliseconds from spawn to the end of the child.
+    pub duration_ms: u64,
+    /// Milliseconds spent in each stage, in the order they were first reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stage_ms: Vec<(StageName, u64)>,
+    /// Named numbers that the workload reported.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
+    /// Facts that the workload reported in words (backend that ran, kernel code used …).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notes: BTreeMap<String, String>,
+    /// Peaks of memory.
+    #[serde(default)]
+    pub peak_memory: PeakMemory,
+    /// Bytes of standard output.
+    #[serde(default)]
+    pub stdout: OutputBytes,
+    /// Bytes of standard error.
+    #[serde(default)]
+    pub stderr: OutputBytes,
+    /// Processes of the trial that were still there after its end and were killed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub leaked: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+impl Outcome {
+    /// An outcome of which only the exit is known.
+    pub fn of(exit: Exit) -> Self {
+        Self {
+            exit,
+            ended_by: None,
+            last_reply: None,
+            stage: None,
+            failure: None,
+            mismatch: None,
+            artifacts_missing: Vec::new(),
+            unmet: Vec::new(),
+            error_text: None,
+            protocol_error: None,
+            duration_ms: 0,
+            stage_ms: Vec::new(),
+            metrics: BTreeMap::new(),
+            notes: BTreeMap::new(),
+            peak_memory: PeakMemory::default(),
+            stdout: OutputBytes::default(),
+            stderr: OutputBytes::default(),
+            leaked: 0,
+        }
+    }
+}

@@ -2,3 +2,15 @@
 //!
 //! No file, clock, environment or randomness: everything comes in as a value, so every decision can be
 //! replayed and tested exhaustively.
+
+pub mod classify;
+
+pub mod infer;
+
+pub mod agenda;
+
+pub mod run;
+
+pub mod step;
+
+pub mod result;

@@ -17,3 +17,6 @@ pub mod protocol;
 pub mod journal;
 
 pub mod settings;
+
+#[cfg(test)]
+pub(crate) mod seeded;

@@ -2,4 +2,6 @@
 //!
 //! Data and codecs only. Nothing here reads a file or a clock, and nothing here decides.
 
+pub mod allocator;
 pub mod ids;
+pub mod linear4bit_program;

@@ -1,9 +1,9 @@
 //! What a `linear4bit` trial asks of memory, in which order: its settings and its program.
 //!
 //! Owns the words of that program (stages, buffers, operations) and the settings that shape it.
-//! The order itself is in [`sequence`](self::sequence), the accounting of it in
-//! [`accounting`](self::accounting). The program knows nothing of the allocator that serves it,
-//! and it runs nothing: a prediction counts its operations, the workload performs them.
+//! The order itself is in [`sequence`], the accounting of it in [`accounting`]. The program knows
+//! nothing of the allocator that serves it, and it runs nothing: a prediction counts its
+//! operations, the workload performs them.
 //!
 //! The order is that of bitsandbytes 0.46.1 to 0.49.2 on PyTorch, which are the same here;
 //! 0.50 replaced the forward path and is not described.
@@ -370,3 +370,6 @@ pub struct Step {
     /// What is done.
     pub operation: Operation,
 }
+
+#[cfg(test)]
+mod tests;

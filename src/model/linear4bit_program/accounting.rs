@@ -57,11 +57,11 @@ pub struct Account {
 /// A program that did not come to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("allocating at layer {} in {}", site.layer.0, site.stage)]
-pub struct AccountError<F: std::fmt::Debug + 'static> {
+pub struct AccountError {
     /// The request that failed.
     pub site: Site,
     /// How.
-    pub source: AllocError<F>,
+    pub source: AllocError<Infallible>,
 }
 
 /// A policy whose segments are the driver's own decision, so that nothing can be predicted.
@@ -107,7 +107,7 @@ pub fn predict(memory: &Linear4bitMemory) -> Result<PredictedMemory, NotModelled
 pub fn account<A: DeviceAllocator<Fault = Infallible>>(
     memory: &Linear4bitMemory,
     allocator: &mut A,
-) -> Result<Account, AccountError<Infallible>> {
+) -> Result<Account, AccountError> {
     let mut accountant = Accountant::new(memory.layer_count(), allocator);
     memory.emit(&mut accountant)?;
     accountant.leave_hygiene();
@@ -156,7 +156,7 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> Accountant<'a, A> {
         Site { layer: self.layer, stage: self.stage, role }
     }
 
-    fn failed(&self, role: Role, source: AllocError<Infallible>) -> AccountError<Infallible> {
+    fn failed(&self, role: Role, source: AllocError<Infallible>) -> AccountError {
         AccountError { site: self.site(role), source }
     }
 
@@ -203,7 +203,7 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> Accountant<'a, A> {
 }
 
 impl<A: DeviceAllocator<Fault = Infallible>> ProgramSink for Accountant<'_, A> {
-    type Error = AccountError<Infallible>;
+    type Error = AccountError;
 
     #[inline]
     fn enter(&mut self, layer: LayerIndex, stage: LayerStage) -> Result<(), Self::Error> {

@@ -6,8 +6,8 @@
 use std::convert::Infallible;
 
 use super::{
-    Buffer, FloatDtype, HygieneStep, Kernel, LaunchDims, LayerIndex, LayerStage, Linear4bitMemory, Operation, Role,
-    Shape, Step,
+    Buffer, DeviceModel, FloatDtype, HygieneStep, Kernel, LaunchDims, LayerIndex, LayerStage, Linear4bitMemory,
+    Occasion, Operation, Role, Shape, Step,
 };
 
 /// Block maxima that share one maximum at the nested level; fixed in the library.
@@ -53,7 +53,7 @@ impl Linear4bitMemory {
             emitter.layer(layer.shape)?;
             let is_last = position + 1 == self.sequence.len();
             let wanted = match &self.hygiene {
-                super::Occasion::Each => !is_last,
+                Occasion::Each => !is_last,
                 named => named.names(Some(&layer.label)),
             };
             if wanted {
@@ -131,7 +131,7 @@ impl Sizes {
 /// The launch rule of PyTorch's reduction: `v` values fall to each thread of one thread block.
 /// From 256 of them on the work is spread, over as many thread blocks as the device holds at
 /// once, but so that a thread keeps at least 16 values and has at most 256.
-fn reduce_thread_blocks(elements: u64, device: super::DeviceModel) -> Option<u64> {
+fn reduce_thread_blocks(elements: u64, device: DeviceModel) -> Option<u64> {
     const THREADS: u64 = 512;
     const MIN_VALUES: u64 = 16;
     const MAX_VALUES: u64 = 256;

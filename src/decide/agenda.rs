@@ -140,6 +140,11 @@ impl Progress {
         self.suspect
     }
 
+    /// How many blocks were added.
+    pub fn extensions(&self) -> usize {
+        self.extended.len()
+    }
+
     /// The trial that is due, or none if every block is through.
     pub fn due(&self, agenda: &Agenda) -> Option<(usize, TrialId)> {
         let cell = *self.order.get(self.index)? as usize;

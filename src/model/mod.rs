@@ -2,6 +2,7 @@
 //!
 //! Data and codecs only. Nothing here reads a file or a clock, and nothing here decides.
 
+pub mod allocator;
 pub mod ids;
 
 pub mod units;
@@ -20,3 +21,5 @@ pub mod settings;
 
 #[cfg(test)]
 pub(crate) mod seeded;
+
+pub mod linear4bit_program;

@@ -12,8 +12,8 @@ use crate::decide::run::{IllegalEvent, Phase, RunState};
 use crate::decide::step::{Step, decide};
 use crate::model::ids::{BootId, DeviceId, TrialId};
 use crate::model::journal::{
-    Alive, Booted, Closed, Event, Finished, Launcher, Opened, Paused, RebootAsked, Record, Running, StageReached,
-    Started,
+    Alive, Booted, Closed, Event, Extended, Finished, Launcher, Opened, Paused, RebootAsked, Record, Running,
+    StageReached, Started,
 };
 use crate::model::outcome::{EndedBy, Exit, Outcome};
 use crate::model::units::UptimeMs;
@@ -114,6 +114,9 @@ impl<'a> Runner<'a> {
         if !tail.torn.is_empty() {
             machine.cut_journal(tail.good, &tail.torn)?;
         }
+        // A harness that was killed leaves records in the page cache: what follows must not rest on them before they
+        // are on the disk.
+        machine.sync()?;
         let mut runner = Self {
             writer: Writer::new(state.seq, circumstances.here.clone()),
             machine,
@@ -160,6 +163,14 @@ impl<'a> Runner<'a> {
     /// If it cannot be written.
     pub fn begin(&mut self, opened: Opened) -> Result<(), RunError> {
         self.record_durably(Event::Opened(Box::new(opened)))
+    }
+
+    /// Adds a block of trials, durably.
+    ///
+    /// # Errors
+    /// If it cannot be written, or names a cell that is not in the plan.
+    pub fn extend(&mut self, extended: Extended) -> Result<(), RunError> {
+        self.record_durably(Event::Extended(extended))
     }
 
     /// Carries the run on until it is over, must wait, or somebody stops it.

@@ -120,12 +120,16 @@ fn check_q4<T: Golden>(vector: &Vector) {
         assert_same(&got.absmax, &expected.absmax, &format!("{id}: {name} absmax"));
         assert_eq!(got.packed, expected.packed, "{id}: {name} packed");
     }
+    check_dequants(vector, &expected, input.len());
+}
+
+fn check_dequants(vector: &Vector, quantized: &Quantized, n: usize) {
     for (format, text) in vector.expect("dequant").as_object().unwrap() {
         match format.as_str() {
-            "fp32" => check_dequantize::<f32>(vector, &expected, text, input.len()),
-            "bf16" => check_dequantize::<bf16>(vector, &expected, text, input.len()),
-            "fp16" => check_dequantize::<f16>(vector, &expected, text, input.len()),
-            other => panic!("{id}: unknown format {other}"),
+            "fp32" => check_dequantize::<f32>(vector, quantized, text, n),
+            "bf16" => check_dequantize::<bf16>(vector, quantized, text, n),
+            "fp16" => check_dequantize::<f16>(vector, quantized, text, n),
+            other => panic!("{}: unknown format {other}", vector.id()),
         }
     }
 }
@@ -169,10 +173,7 @@ fn check_nested<T: Golden>(vector: &Vector) {
     assert_same(&restored, &floats(vector.expect("absmax_dq")), id);
     assert_same(&fast::nested::restore(&nested).unwrap(), &restored, id);
     let restored = Quantized { packed: quantized.packed, absmax: restored };
-    for (format, text) in vector.expect("dequant").as_object().unwrap() {
-        assert_eq!(format, "bf16", "{id}");
-        check_dequantize::<bf16>(vector, &restored, text, input.len());
-    }
+    check_dequants(vector, &restored, input.len());
 }
 
 fn check_mm<T: Golden>(vector: &Vector) {

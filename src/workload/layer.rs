@@ -198,3 +198,30 @@ impl<'a> StorageView<'a> {
         self.bytes.chunks_exact(self.storage.size_bytes()).map(word)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storage_type_is_another_view_of_the_same_bytes() {
+        let bytes = [0x01, 0x23, 0x45, 0x67, 0x89];
+        let words = |storage| StorageView::new(storage, &bytes).words().collect::<Vec<_>>();
+        assert_eq!(words(StorageType::Uint8), [0x01, 0x23, 0x45, 0x67, 0x89]);
+        assert_eq!(words(StorageType::Bf16), [0x2301, 0x6745]);
+        assert_eq!(words(StorageType::Fp16), words(StorageType::Bf16));
+        assert_eq!(words(StorageType::Fp32), [0x6745_2301]);
+    }
+
+    #[test]
+    fn the_tensor_is_cut_when_the_elements_do_not_fill_a_word() {
+        for n in 1usize..50 {
+            let bytes = vec![0; n.div_ceil(2)];
+            for storage in StorageType::ALL {
+                let view = StorageView::new(storage, &bytes);
+                assert_eq!(view.elements(), (n + 1) / (2 * storage.size_bytes()), "{n} {}", storage.name());
+                assert_eq!(view.elements() * storage.size_bytes() + view.truncated_bytes(), bytes.len());
+            }
+        }
+    }
+}

@@ -13,3 +13,5 @@ pub mod host_weight;
 pub mod fast;
 
 pub mod layer;
+
+pub mod oracle;

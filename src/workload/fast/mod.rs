@@ -32,3 +32,6 @@ pub(crate) fn zeroed<T: Clone + Default>(len: usize, what: &'static str) -> Resu
     values.resize(len, T::default());
     Ok(values)
 }
+
+#[cfg(test)]
+mod tests;

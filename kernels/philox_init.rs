@@ -10,11 +10,11 @@
 //! same bits. Philox4x32-10 is the generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3".
 
 /// Multipliers of the two halves of a Philox round.
-const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+pub const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 /// Key increments: the golden ratio and sqrt(3) - 1 as 32-bit fractions.
-const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+pub const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 /// Rounds of Philox4x32-10.
-const ROUNDS: u32 = 10;
+pub const ROUNDS: u32 = 10;
 
 /// What the numbers are for; keeps streams of one seed apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,10 +49,19 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The four words of counter `index`.
+    /// The counter with this index.
+    pub fn counter(self, index: u64) -> [u32; 4] {
+        [index as u32, (index >> 32) as u32, self.number, self.purpose.word()]
+    }
+
+    /// The key that all counters of the stream share.
+    pub fn key(self) -> [u32; 2] {
+        [self.seed as u32, (self.seed >> 32) as u32]
+    }
+
+    /// The four random words of the counter with this index.
     pub fn words(self, index: u64) -> [u32; 4] {
-        let counter = [index as u32, (index >> 32) as u32, self.number, self.purpose.word()];
-        philox4x32_10(counter, [self.seed as u32, (self.seed >> 32) as u32])
+        philox4x32_10(self.counter(index), self.key())
     }
 }
 

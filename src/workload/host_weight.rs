@@ -4,7 +4,8 @@
 
 use rayon::prelude::*;
 
-use super::reference::philox_init::{Purpose, Stream, weight_quad, weight_scale};
+use super::fast::weights::{PIECE, weight_piece};
+use super::reference::philox_init::{Purpose, Stream, weight_scale};
 use super::spec::{LayerError, Shape};
 
 /// Where a weight comes from: enough to make any element of it again.
@@ -25,11 +26,14 @@ impl WeightSource {
     }
 }
 
+/// Pieces that one task makes at least.
+const TASK_PIECES: usize = 1 << 9;
+
 /// A dense weight of shape (out, in), row-major, uniform in ±1/sqrt(in).
 #[derive(Debug)]
 pub struct HostWeight {
-    /// The generator gives four elements at a time; the last quad may reach past the end.
-    quads: Vec<[f32; 4]>,
+    /// As the generator gives them; the last piece may reach past the end.
+    pieces: Vec<[f32; PIECE]>,
     source: WeightSource,
 }
 
@@ -39,22 +43,22 @@ impl HostWeight {
     /// # Errors
     /// If the host does not give the memory.
     pub fn construct(source: WeightSource) -> Result<Self, LayerError> {
-        let count = source.shape.elements().div_ceil(4);
-        let mut quads: Vec<[f32; 4]> = Vec::new();
-        let failed = |_| LayerError::HostMemory { what: "the fp32 weight", bytes: count * 16 };
-        quads.try_reserve_exact(count).map_err(failed)?;
+        let count = source.shape.elements().div_ceil(PIECE);
+        let mut pieces: Vec<[f32; PIECE]> = Vec::new();
+        let bytes = count.saturating_mul(size_of::<[f32; PIECE]>());
+        pieces.try_reserve_exact(count).map_err(|_| LayerError::HostMemory { what: "the fp32 weight", bytes })?;
         let (stream, scale) = (source.stream(), weight_scale(source.shape.in_features()));
         (0..count)
             .into_par_iter()
-            .with_min_len(1 << 12)
-            .map(|quad| weight_quad(stream, quad as u64, scale))
-            .collect_into_vec(&mut quads);
-        Ok(Self { quads, source })
+            .with_min_len(TASK_PIECES)
+            .map(|piece| weight_piece(stream, piece as u64, scale))
+            .collect_into_vec(&mut pieces);
+        Ok(Self { pieces, source })
     }
 
     /// The elements, row-major.
     pub fn as_slice(&self) -> &[f32] {
-        &self.quads.as_flattened()[..self.source.shape.elements()]
+        &self.pieces.as_flattened()[..self.source.shape.elements()]
     }
 
     /// Where it came from.
@@ -66,6 +70,7 @@ impl HostWeight {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::reference::philox_init::weight_quad;
 
     #[test]
     fn the_bits_do_not_depend_on_the_number_of_threads() {
@@ -77,8 +82,14 @@ mod tests {
         let (one, three) = (build(1), build(3));
         assert_eq!(one.as_slice().len(), 37 * 1001);
         assert_eq!(one.as_slice(), three.as_slice());
-        let last = one.as_slice().len() - 1;
-        let quad = weight_quad(source.stream(), (last / 4) as u64, weight_scale(37));
-        assert_eq!(one.as_slice()[last], quad[last % 4]);
+        // And they are those of the twin.
+        let twin = (0..).flat_map(|quad| weight_quad(source.stream(), quad, weight_scale(37)));
+        assert!(one.as_slice().iter().copied().eq(twin.take(37 * 1001)));
+    }
+
+    #[test]
+    fn a_weight_that_no_host_can_hold_is_an_error() {
+        let source = WeightSource { shape: Shape::new(1 << 30, 1 << 29).unwrap(), seed: 0, number: 0 };
+        assert!(matches!(HostWeight::construct(source), Err(LayerError::HostMemory { .. })));
     }
 }

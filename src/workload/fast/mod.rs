@@ -6,6 +6,8 @@
 
 pub mod rounding;
 
+pub(crate) mod weights;
+
 pub mod quantize;
 
 pub mod nested;

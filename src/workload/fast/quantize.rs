@@ -58,21 +58,35 @@ fn block_absmax<T: Element>(x: &[T], blocksize: usize) -> f32 {
     flush(lanes.into_iter().fold(start, larger))
 }
 
-/// Packs one block; elements that a last group lacks are quantised as 0 and only half a byte of them is kept.
+/// Packs one block.
 fn pack_block<T: Element>(x: &[T], r: f32, packed: &mut [u8], indices: fn(&[f32; GROUP]) -> [u8; GROUP]) {
-    for (x, packed) in x.chunks(GROUP).zip(packed.chunks_mut(GROUP / 2)) {
+    let (groups, rest) = x.as_chunks::<GROUP>();
+    let (bytes, rest_bytes) = packed.split_at_mut(groups.len() * GROUP / 2);
+    for (group, bytes) in groups.iter().zip(bytes.as_chunks_mut::<{ GROUP / 2 }>().0) {
+        *bytes = pack_group(group, r, indices);
+    }
+    if !rest.is_empty() {
+        // What the group lacks is quantised as 0; at most half a byte of that is kept.
         let mut group = [0f32; GROUP];
-        for (value, element) in group.iter_mut().zip(x) {
+        for (value, element) in group.iter_mut().zip(rest) {
             *value = element.widen();
         }
-        for value in &mut group {
-            *value = flush(flush(*value) * r);
-        }
-        let indices = indices(&group);
-        for (byte, pair) in packed.iter_mut().zip(indices.as_chunks::<2>().0) {
-            *byte = pair[0] << 4 | pair[1];
-        }
+        rest_bytes.copy_from_slice(&pack_group(&group, r, indices)[..rest_bytes.len()]);
     }
+}
+
+/// Packs 32 elements.
+fn pack_group<T: Element>(group: &[T; GROUP], r: f32, indices: fn(&[f32; GROUP]) -> [u8; GROUP]) -> [u8; GROUP / 2] {
+    let mut scaled = [0f32; GROUP];
+    for (scaled, element) in scaled.iter_mut().zip(group) {
+        *scaled = flush(flush(element.widen()) * r);
+    }
+    let indices = indices(&scaled);
+    let mut bytes = [0; GROUP / 2];
+    for (byte, pair) in bytes.iter_mut().zip(indices.as_chunks::<2>().0) {
+        *byte = pair[0] << 4 | pair[1];
+    }
+    bytes
 }
 
 /// NF4 indices: one compare per threshold, counted.

@@ -27,7 +27,7 @@ impl WeightSource {
 }
 
 /// Pieces that one task makes at least.
-const TASK_PIECES: usize = 1 << 9;
+const TASK_PIECES: usize = 1 << 6;
 
 /// A dense weight of shape (out, in), row-major, uniform in ±1/sqrt(in).
 #[derive(Debug)]

@@ -36,25 +36,29 @@ impl FloatType {
         }
     }
 
-    /// Half a unit in the last place of 1.0: the largest relative error of one rounding to nearest.
-    pub const fn unit_roundoff(self) -> f64 {
+    /// Significant bits, the implicit one included.
+    pub const fn significant_bits(self) -> i32 {
         match self {
-            Self::Bf16 => 1.0 / 512.0,
-            Self::Fp16 => 1.0 / 4096.0,
-            Self::Fp32 => 1.0 / 33_554_432.0,
+            Self::Bf16 => 8,
+            Self::Fp16 => 11,
+            Self::Fp32 => 24,
         }
+    }
+
+    /// The largest relative error of one rounding to nearest of a normal value: half an ulp of 1.0.
+    pub fn unit_roundoff(self) -> f64 {
+        2f64.powi(-self.significant_bits())
     }
 
     /// Distance between neighbouring values of this format around the finite `value`, subnormals included.
     pub fn ulp_at(self, value: f64) -> f64 {
-        let (digits, lowest_exponent) = match self {
-            Self::Bf16 => (8, -126),
-            Self::Fp16 => (11, -14),
-            Self::Fp32 => (24, -126),
+        let lowest_exponent = match self {
+            Self::Bf16 | Self::Fp32 => -126,
+            Self::Fp16 => -14,
         };
         // The exponent field of the f64 is read directly: log2 would round up just below a power of two.
         let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-        2f64.powi(exponent.max(lowest_exponent) - (digits - 1))
+        2f64.powi(exponent.max(lowest_exponent) - (self.significant_bits() - 1))
     }
 }
 
@@ -163,5 +167,8 @@ mod tests {
             assert_eq!(FloatType::Bf16.ulp_at(brain.to_f64()), gap, "{value}");
         }
         assert_eq!(FloatType::Fp32.ulp_at(0.0), f64::from(f32::from_bits(1)));
+        for format in FloatType::ALL {
+            assert_eq!(format.unit_roundoff(), format.ulp_at(1.0) / 2.0);
+        }
     }
 }

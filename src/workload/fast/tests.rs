@@ -132,6 +132,23 @@ fn a_tensor_of_many_tasks_has_the_bits_of_the_twin() {
 }
 
 #[test]
+fn ties_and_their_neighbours_have_the_bits_of_the_twin() {
+    use reference::codebook::{FP4_THRESHOLDS, NF4_THRESHOLDS, dynamic_map, dynamic_midpoints};
+    let around = |ties: &[f32]| -> Vec<f32> {
+        // The absmax is 1, so that scaling changes no bit and every tie stays one.
+        let all = ties.iter().flat_map(|t| [*t, t.next_up(), t.next_down(), -t]);
+        std::iter::once(1.0).chain(all).collect()
+    };
+    let blocksize = Blocksize::new(64).unwrap();
+    check_quantize::<f32>(&around(&NF4_THRESHOLDS), CodeBook::Nf4, blocksize);
+    check_quantize::<f32>(&around(&FP4_THRESHOLDS), CodeBook::Fp4, blocksize);
+    for midpoints in dynamic_midpoints(&dynamic_map()).chunks(50) {
+        let values = around(midpoints);
+        assert_eq!(nested::quantize_8bit(&values).unwrap(), reference::quantize_8bit::quantize_8bit(&values));
+    }
+}
+
+#[test]
 fn the_product_of_many_rows_is_that_of_the_dequantised_weight() {
     // 21 inputs: rows begin in the middle of bytes and of blocks.
     let (in_features, out_features, rows) = (21usize, 19usize, 3usize);

@@ -1,3 +1,17 @@
 //! What runs in the child: the 4-bit workload and its CPU reference.
 //!
 //! Uses [`crate::model`] only; it knows neither the journal nor the supervisor.
+
+pub mod reference;
+
+pub mod spec;
+
+pub mod rows;
+
+pub mod host_weight;
+
+pub mod fast;
+
+pub mod layer;
+
+pub mod oracle;

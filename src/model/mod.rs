@@ -3,3 +3,13 @@
 //! Data and codecs only. Nothing here reads a file or a clock, and nothing here decides.
 
 pub mod ids;
+
+pub mod matrix;
+
+pub mod quantity;
+
+pub mod settings;
+
+pub mod template;
+
+pub mod words;

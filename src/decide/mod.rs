@@ -2,3 +2,5 @@
 //!
 //! No file, clock, environment or randomness: everything comes in as a value, so every decision can be
 //! replayed and tested exhaustively.
+
+pub mod plan;

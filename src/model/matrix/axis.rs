@@ -8,7 +8,7 @@ use super::document::{Node, Value};
 use super::draft::Change;
 use super::problem::{Problems, list};
 use super::reader::{Reader, argv, array, boolean, count, parsed, scalar, text, word};
-use crate::model::quantity::Bytes;
+use crate::model::quantity::{Bytes, Millis};
 use crate::model::settings::*;
 use crate::model::words::words;
 
@@ -377,7 +377,7 @@ fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) -> Option<Cha
         Knob::Companion => value!(or_none(node, |node| companion(node, problems)), companion),
         Knob::Cpus => value!(cpus(node, problems), cpus),
         Knob::DropCaches => value!(boolean(node, problems), drop_caches),
-        Knob::Gap => value!(parsed(node, problems), gap),
+        Knob::Gap => value!(parsed::<Millis>(node, problems), gap),
         Knob::GpuPm => word!(GpuPm, gpu_pm),
         Knob::Identity => value!(scalar(node, problems).map(|name| if name == "none" { String::new() } else { name }), identity),
         Knob::Iterations => value!(count(node, 1, problems).filter(|n| in_range(node, *n, 1_000_000, problems)), iterations),

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// How many problems are shown; a file that is wrong everywhere is wrong in its first lines too.
-pub const PROBLEMS_SHOWN_MAX: usize = 20;
+pub(super) const PROBLEMS_SHOWN_MAX: usize = 20;
 
 /// How many characters of a line are shown around a problem.
 const LINE_SHOWN_MAX: usize = 160;
@@ -37,7 +37,7 @@ enum Source {
 
 /// The file and the arguments that a matrix was read from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sources(Vec<Source>);
+pub(super) struct Sources(Vec<Source>);
 
 impl Sources {
     pub(super) fn file(name: &str, text: &str) -> Self {

@@ -63,9 +63,11 @@ impl Node {
         }
     }
 
-    /// The value as a label: a string bare, a list joined by spaces, a table as `a=1,b=2`.
+    /// The value as a label: a string bare, a list joined by spaces, a table as `a=1,b=2`, and nothing as `""` or `[]`.
     pub(super) fn label(&self) -> String {
         match &self.value {
+            Value::String(text) if text.is_empty() => "\"\"".to_owned(),
+            Value::Array(nodes) if nodes.is_empty() => "[]".to_owned(),
             Value::String(text) | Value::Datetime(text) => text.clone(),
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),

@@ -9,7 +9,7 @@ use super::axis::{Context, Knob, WorkloadKind};
 use super::document::{Entry, Node, Value};
 use super::draft::{Change, Draft, Variable};
 use super::problem::{Problems, Span, list, suggest};
-use super::reader::{array, boolean, named, scalar, table, template};
+use super::reader::{array, boolean, scalar, table, template};
 use super::workload::Workload;
 use super::Places;
 use crate::model::settings::{EnvOp, WorkloadSettings};
@@ -147,8 +147,8 @@ impl<'m> Levels<'m> {
         let Some(table) = table(node, "[axes]", problems) else { return };
         for entry in &table.0 {
             if entry.key == "env" {
-                for inner in named(&entry.node, "[axes] env", problems) {
-                    self.env_axis(inner, problems);
+                if let Some(table) = super::reader::table(&entry.node, "[axes] env", problems) {
+                    table.0.iter().for_each(|inner| self.env_axis(inner, problems));
                 }
             } else if let Value::Table(_) = entry.node.value {
                 self.structured_axis(entry, problems);
@@ -189,6 +189,9 @@ impl<'m> Levels<'m> {
 
     /// `env.NAME = [op, …]`.
     fn env_axis(&mut self, entry: &Entry, problems: &mut Problems) {
+        if !env_name(&entry.key, entry.key_span, problems) {
+            return;
+        }
         let Some(nodes) = array(&entry.node, "an array of levels", problems) else { return };
         let mut found = Vec::new();
         for node in nodes {

@@ -166,10 +166,10 @@ fn render_one(problem: &Problem, sources: &Sources) -> String {
     };
     let margin = " ".repeat(number.len());
     let (line, start, width) = window(&line, start, end);
-    text.push_str(&format!("{margin} --> {place}\n{margin}  |\n{number}  | {line}\n"));
-    text.push_str(&format!("{margin}  | {}{}\n", " ".repeat(start), "^".repeat(width)));
+    text.push_str(&format!("{margin}--> {place}\n{margin} |\n{number} | {line}\n"));
+    text.push_str(&format!("{margin} | {}{}\n", " ".repeat(start), "^".repeat(width)));
     if let Some(hint) = &problem.hint {
-        text.push_str(&format!("{margin}  = hint: {}\n", printable(hint)));
+        text.push_str(&format!("{margin} = hint: {}\n", printable(hint)));
     }
     text
 }

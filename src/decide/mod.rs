@@ -3,11 +3,13 @@
 //! No file, clock, environment or randomness: everything comes in as a value, so every decision can be
 //! replayed and tested exhaustively.
 
+pub mod plan;
+
+pub mod agenda;
+
 pub mod classify;
 
 pub mod infer;
-
-pub mod agenda;
 
 pub mod run;
 

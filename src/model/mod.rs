@@ -2,10 +2,19 @@
 //!
 //! Data and codecs only. Nothing here reads a file or a clock, and nothing here decides.
 
-pub mod allocator;
 pub mod ids;
 
 pub mod units;
+
+pub mod quantity;
+
+pub mod words;
+
+pub mod template;
+
+pub mod settings;
+
+pub mod matrix;
 
 pub mod verdict;
 
@@ -17,9 +26,9 @@ pub mod protocol;
 
 pub mod journal;
 
-pub mod settings;
+pub mod allocator;
+
+pub mod linear4bit_program;
 
 #[cfg(test)]
 pub(crate) mod seeded;
-
-pub mod linear4bit_program;

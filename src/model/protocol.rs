@@ -1,8 +1,8 @@
 //! The conversation between parent and worker.
 //!
-//! The worker reads one [`Request`] line from standard input and writes [`Reply`] lines to a pipe of its own:
-//! standard output belongs to CUDA and to whatever a kernel prints. With `breadcrumbs = "sync"` the parent
-//! answers each `Stage` with one line on standard input once the stage is durable.
+//! Both speak over a socket pair of their own, which the worker finds as its standard input: it reads one
+//! [`Request`] line and writes [`Reply`] lines. Standard output belongs to CUDA and to whatever a kernel prints.
+//! With `breadcrumbs = "sync"` the parent answers each `Stage` with one line once the stage is durable.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,9 +34,25 @@ pub struct Request {
     pub seed: u64,
     /// What to do.
     pub work: Work,
+    /// How stages are told.
+    #[serde(default)]
+    pub breadcrumbs: Breadcrumbs,
     /// A fault to commit on the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inject: Option<InjectedFault>,
+}
+
+/// How a worker tells its stages. Observers hide races, so it is an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Breadcrumbs {
+    /// It tells each stage and goes on.
+    #[default]
+    Async,
+    /// It tells each stage and waits until the stage is durable.
+    Sync,
+    /// It tells none.
+    Off,
 }
 
 /// The work of one trial.

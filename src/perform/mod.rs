@@ -3,3 +3,15 @@
 //! The process that runs this code writes the journal and never loads a GPU library.
 
 pub mod journal;
+
+pub mod supervise;
+
+pub mod exec;
+
+pub mod invoker;
+
+pub mod orphans;
+
+mod processes;
+
+mod os;

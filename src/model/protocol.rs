@@ -1,14 +1,14 @@
 //! The conversation between parent and worker.
 //!
-//! The worker reads one [`Request`] line from standard input and writes [`Reply`] lines to a pipe of its own:
-//! standard output belongs to CUDA and to whatever a kernel prints. With `breadcrumbs = "sync"` the parent
-//! answers each `Stage` with one line on standard input once the stage is durable.
+//! Both speak over a socket pair of their own, which the worker finds as its standard input: it reads one
+//! [`Request`] line and writes [`Reply`] lines. Standard output belongs to CUDA and to whatever a kernel prints.
+//! With `breadcrumbs = "sync"` the parent answers each `Stage` with one line once the stage is durable.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::ids::TrialId;
 use crate::model::outcome::PeakMemory;
-use crate::model::settings::Settings;
+use crate::model::settings::{Breadcrumbs, Settings};
 use crate::model::verdict::StageName;
 
 /// Version of the conversation. Parent and worker are the same binary; it guards a changed binary in mid-run.
@@ -34,6 +34,9 @@ pub struct Request {
     pub seed: u64,
     /// What to do.
     pub work: Work,
+    /// How stages are told.
+    #[serde(default)]
+    pub breadcrumbs: Breadcrumbs,
     /// A fault to commit on the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inject: Option<InjectedFault>,

@@ -7,3 +7,15 @@ pub mod machine;
 pub mod journal;
 
 pub mod runner;
+
+pub mod supervise;
+
+pub mod exec;
+
+pub mod invoker;
+
+pub mod orphans;
+
+mod processes;
+
+mod os;

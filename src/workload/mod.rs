@@ -15,3 +15,9 @@ pub mod fast;
 pub mod layer;
 
 pub mod oracle;
+
+pub mod worker;
+
+pub mod fake;
+
+mod os;

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::needs::needs;
-use super::{
-    Cell, CellRole, InjectedFault, Needs, PLAN_SCHEMA, PLAN_VERSION, Plan, PlanError, PlanOptions,
-};
+use super::{Cell, CellRole, InjectedFault, Needs, PLAN_SCHEMA, PLAN_VERSION, Plan, PlanError, PlanOptions};
 use crate::model::ids::CellId;
 use crate::model::matrix::{
     Decide, Design, Draft, Finding, Level, Matcher, Matrix, PLAN_TRIALS_MAX, Span, TrialsRule, did_you_mean, examine,
@@ -37,7 +35,8 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
     let places: Vec<Span> = cells.iter().map(|(_, span)| *span).collect();
     check_ids(matrix, &cells, &places)?;
     if !options.only.is_empty() {
-        let filters: Vec<Filter> = options.only.iter().map(|text| Filter::parse(text, matrix, &cells)).collect::<Result<_, _>>()?;
+        let filters: Vec<Filter> =
+            options.only.iter().map(|text| Filter::parse(text, matrix, &cells)).collect::<Result<_, _>>()?;
         cells.retain(|(cell, _)| filters.iter().any(|filter| filter.matches(cell)));
     }
     if cells.is_empty() {
@@ -169,7 +168,8 @@ impl<'m> Expansion<'m> {
             for (name, labels) in &matcher.0 {
                 match axes.iter().position(|axis| axis.name == *name) {
                     Some(index) => {
-                        let found = axes[index].labels().enumerate().filter(|(_, label)| labels.iter().any(|l| l == label));
+                        let found =
+                            axes[index].labels().enumerate().filter(|(_, label)| labels.iter().any(|l| l == label));
                         exclusion.push((index, found.map(|(position, _)| position).collect()));
                     }
                     // Not an axis: the level of the baseline either meets the condition in every cell, or in none.
@@ -254,7 +254,11 @@ impl<'m> Expansion<'m> {
             let mut levels = BTreeMap::new();
             let mut label = String::new();
             for name in &names {
-                let baseline = matrix.axis(name).map(|axis| axis.baseline.as_str()).or(matrix.baseline_label(name)).unwrap_or("kept");
+                let baseline = matrix
+                    .axis(name)
+                    .map(|axis| axis.baseline.as_str())
+                    .or(matrix.baseline_label(name))
+                    .unwrap_or("kept");
                 let level = assignment.labels.get(*name);
                 if let Some(level) = level.filter(|level| *level != baseline) {
                     push_label(&mut label, name, level);
@@ -319,7 +323,8 @@ impl<'m> Expansion<'m> {
             let mut condition = inject.condition.clone();
             let states: Vec<Start> =
                 condition.0.remove("start").unwrap_or_default().iter().filter_map(|label| label.parse().ok()).collect();
-            let possible = states.is_empty() || start == Start::Any || states.contains(&start) || states.contains(&Start::Any);
+            let possible =
+                states.is_empty() || start == Start::Any || states.contains(&start) || states.contains(&Start::Any);
             if !possible || !condition.matches(levels, fixed) {
                 continue;
             }
@@ -373,7 +378,8 @@ impl Filter {
             }
         }
         for (name, level) in &levels {
-            let known: Vec<&str> = cells.iter().filter_map(|(cell, _)| cell.levels.get(name)).map(String::as_str).collect();
+            let known: Vec<&str> =
+                cells.iter().filter_map(|(cell, _)| cell.levels.get(name)).map(String::as_str).collect();
             if known.is_empty() {
                 let names: Vec<&str> = matrix.axes.iter().map(|axis| axis.name.as_str()).collect();
                 let hint = hint(name, &names, "the axes are");

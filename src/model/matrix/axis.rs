@@ -247,13 +247,20 @@ impl Context<'_> {
             Knob::Check => word!(Check, check),
             Knob::Compute => word!(FloatType, compute),
             Knob::DoubleQuant => value!(boolean(node, problems), double_quant),
-            Knob::Gc => value!(self.points::<Gc>(node, |points| points.labels().map(str::to_owned).collect(), problems), gc),
+            Knob::Gc => {
+                value!(self.points::<Gc>(node, |points| points.labels().map(str::to_owned).collect(), problems), gc)
+            }
             Knob::Hygiene => {
-                value!(self.points::<Hygiene>(node, |points| points.labels().map(str::to_owned).collect(), problems), hygiene)
+                value!(
+                    self.points::<Hygiene>(node, |points| points.labels().map(str::to_owned).collect(), problems),
+                    hygiene
+                )
             }
             Knob::HygieneSteps => value!(steps(node, problems), hygiene_steps),
             Knob::Init => word!(Init, init),
-            Knob::InitThreads => value!(count(node, 0, problems).filter(|n| in_range(node, *n, 1024, problems)), init_threads),
+            Knob::InitThreads => {
+                value!(count(node, 0, problems).filter(|n| in_range(node, *n, 1024, problems)), init_threads)
+            }
             Knob::Input => word!(FloatType, input),
             Knob::Kernels => word!(KernelSet, kernels),
             Knob::Quant => word!(QuantType, quant),
@@ -301,9 +308,9 @@ impl Context<'_> {
                 nodes.iter().filter_map(|node| Some((text(node, problems)?.to_owned(), node.span))).collect()
             }
             Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) | Value::Table(_) => {
-                problems.error(node.span, format!("expected a sequence, found {}", node.kind())).hint(
-                    "a sequence is a string with one letter per layer, \"ABC\", or a list of names of shapes",
-                );
+                problems
+                    .error(node.span, format!("expected a sequence, found {}", node.kind()))
+                    .hint("a sequence is a string with one letter per layer, \"ABC\", or a list of names of shapes");
                 return None;
             }
         };
@@ -345,7 +352,8 @@ impl Context<'_> {
         T: std::str::FromStr<Err: std::fmt::Display>,
     {
         let points: T = parsed(node, problems)?;
-        let undefined: Vec<String> = labels(&points).into_iter().filter(|label| !self.shapes.contains_key(label)).collect();
+        let undefined: Vec<String> =
+            labels(&points).into_iter().filter(|label| !self.shapes.contains_key(label)).collect();
         for label in &undefined {
             self.undefined_shape(label, node.span, problems);
         }
@@ -379,8 +387,12 @@ fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) -> Option<Cha
         Knob::DropCaches => value!(boolean(node, problems), drop_caches),
         Knob::Gap => value!(parsed::<Millis>(node, problems), gap),
         Knob::GpuPm => word!(GpuPm, gpu_pm),
-        Knob::Identity => value!(scalar(node, problems).map(|name| if name == "none" { String::new() } else { name }), identity),
-        Knob::Iterations => value!(count(node, 1, problems).filter(|n| in_range(node, *n, 1_000_000, problems)), iterations),
+        Knob::Identity => {
+            value!(scalar(node, problems).map(|name| if name == "none" { String::new() } else { name }), identity)
+        }
+        Knob::Iterations => {
+            value!(count(node, 1, problems).filter(|n| in_range(node, *n, 1_000_000, problems)), iterations)
+        }
         Knob::JitCache => word!(JitCache, jit_cache),
         Knob::MemoryMax => value!(or_none(node, |node| bytes(node, problems)), memory_max),
         Knob::ModuleLoading => word!(ModuleLoading, module_loading),
@@ -478,7 +490,9 @@ fn bytes(node: &Node, problems: &mut Problems) -> Option<Bytes> {
 /// A list of CPUs; a bare integer is one CPU.
 fn cpus(node: &Node, problems: &mut Problems) -> Option<Cpus> {
     let text = scalar(node, problems)?;
-    text.parse().map_err(|error: crate::model::quantity::QuantityError| problems.error(node.span, error.to_string())).ok()
+    text.parse()
+        .map_err(|error: crate::model::quantity::QuantityError| problems.error(node.span, error.to_string()))
+        .ok()
 }
 
 fn clocks(node: &Node, problems: &mut Problems) -> Option<Clocks> {

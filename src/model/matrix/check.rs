@@ -4,9 +4,7 @@
 
 use super::axis::Knob;
 use super::problem::Severity;
-use crate::model::settings::{
-    Check, KernelSet, Layer, Linear4bitSettings, QuantType, Settings, WorkloadSettings,
-};
+use crate::model::settings::{Check, KernelSet, Layer, Linear4bitSettings, QuantType, Settings, WorkloadSettings};
 
 /// The group of NVFP4: one E4M3 scale for 16 weights of a row.
 const NVFP4_GROUP: u32 = 16;
@@ -104,7 +102,10 @@ fn divisibility(settings: &Linear4bitSettings, layer: &Layer, findings: &mut Vec
         Some(group) if in_features % group != 0 => findings.push(Finding {
             shape: Some(label.clone()),
             ..impossible(
-                format!("in_features {in_features} of `{label}` is not a multiple of {group}, the group of {}", settings.quant),
+                format!(
+                    "in_features {in_features} of `{label}` is not a multiple of {group}, the group of {}",
+                    settings.quant
+                ),
                 "a group of weights with one scale lies in one row",
                 &[Knob::Quant, Knob::Blocksize],
             )

@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Places;
 use super::axis::{Context, Knob, WorkloadKind};
 use super::document::{Entry, Node, Value};
 use super::draft::{Change, Draft, Variable};
 use super::problem::{Problems, Span, list, suggest};
 use super::reader::{array, boolean, scalar, table, template};
 use super::workload::Workload;
-use super::Places;
 use crate::model::settings::{EnvOp, WorkloadSettings};
 use crate::model::template::Template;
 
@@ -163,7 +163,9 @@ impl<'m> Levels<'m> {
 
     /// `name = [level, …]`.
     fn plain_axis(&mut self, entry: &Entry, levels: &Node, problems: &mut Problems) {
-        let Some(nodes) = array(levels, &format!("an array of levels for axis `{}`", entry.key), problems) else { return };
+        let Some(nodes) = array(levels, &format!("an array of levels for axis `{}`", entry.key), problems) else {
+            return;
+        };
         let known = self.named(&entry.key, entry.key_span, problems);
         match known {
             Some(Named::Variable) => {
@@ -232,10 +234,8 @@ impl<'m> Levels<'m> {
             let label = labels.as_ref().map_or_else(|| node.label(), |labels| labels[index].clone());
             found.push(Level { label, changes, span: node.span });
         }
-        let parts: Vec<String> = keys
-            .iter()
-            .map(|key| format!("{key}={}", self.fixed.get(key).map_or("kept", String::as_str)))
-            .collect();
+        let parts: Vec<String> =
+            keys.iter().map(|key| format!("{key}={}", self.fixed.get(key).map_or("kept", String::as_str))).collect();
         self.add_axis(&entry.key, parts.join(","), found, nodes.len(), entry.key_span, problems);
     }
 
@@ -282,7 +282,8 @@ impl<'m> Levels<'m> {
         let operations: Vec<(&str, Option<&Node>)> =
             ["set", "append", "remove", "unset"].into_iter().map(|op| (op, reader.take(op))).collect();
         reader.finish(problems);
-        let Some(name) = super::reader::text(variable, problems).filter(|name| env_name(name, variable.span, problems)) else {
+        let Some(name) = super::reader::text(variable, problems).filter(|name| env_name(name, variable.span, problems))
+        else {
             return;
         };
         let mut found = Vec::new();
@@ -292,7 +293,11 @@ impl<'m> Levels<'m> {
             if op == "unset" {
                 written += 1;
                 if boolean(node, problems) == Some(true) {
-                    found.push(Level { label: "unset".to_owned(), changes: vec![Change::env(name, EnvOp::Unset)], span: node.span });
+                    found.push(Level {
+                        label: "unset".to_owned(),
+                        changes: vec![Change::env(name, EnvOp::Unset)],
+                        span: node.span,
+                    });
                 }
                 continue;
             }
@@ -341,7 +346,11 @@ impl<'m> Levels<'m> {
                         .hint("the baseline is a level of every axis already; leave it out here");
                 }
                 Some((_, other)) => {
-                    let other = if *other == level.label { "is there twice".to_owned() } else { format!("does the same as `{other}`") };
+                    let other = if *other == level.label {
+                        "is there twice".to_owned()
+                    } else {
+                        format!("does the same as `{other}`")
+                    };
                     problems.error(level.span, format!("level `{}` of axis `{name}` {other}", level.label));
                 }
                 None if level.label == baseline || !labels.insert(level.label.as_str()) => {
@@ -363,7 +372,8 @@ impl<'m> Levels<'m> {
             Ok(_) | Err(_) if is_command && self.used.contains(key) => return Some(Named::Variable),
             Ok(knob) => {
                 let kinds = [(WorkloadKind::Linear4bit, "linear4bit"), (WorkloadKind::Stack, "stack")];
-                let owners: Vec<&str> = kinds.iter().filter(|(kind, _)| knob.belongs_to(*kind)).map(|(_, name)| *name).collect();
+                let owners: Vec<&str> =
+                    kinds.iter().filter(|(kind, _)| knob.belongs_to(*kind)).map(|(_, name)| *name).collect();
                 problems
                     .error(span, format!("`{key}` is not an axis of this workload"))
                     .hint(format!("it belongs to the workload {}", list(&owners)));
@@ -376,7 +386,9 @@ impl<'m> Levels<'m> {
         words.extend(self.used.iter().map(String::as_str));
         let hint = match super::problem::did_you_mean(key, words.iter().copied()) {
             Some(word) => format!("did you mean `{word}`?"),
-            None if is_command => format!("a name of your own must be used as a placeholder, `{{{key}}}`, in argv or env"),
+            None if is_command => {
+                format!("a name of your own must be used as a placeholder, `{{{key}}}`, in argv or env")
+            }
             None => format!("the axes of this workload are {}", list(&words)),
         };
         problems.error(span, format!("unknown axis `{key}`")).hint(hint);
@@ -425,7 +437,8 @@ impl<'m> Levels<'m> {
                 changes.push(Change::env(variable, op));
                 labels.insert(name, op_label);
                 continue;
-            } else if let Some(axis) = axis.filter(|_| name.parse::<Knob>().is_err() && !self.fixed.contains_key(&name)) {
+            } else if let Some(axis) = axis.filter(|_| name.parse::<Knob>().is_err() && !self.fixed.contains_key(&name))
+            {
                 self.unknown_level(axis, &label, entry.node.span, problems);
                 return None;
             } else {
@@ -438,7 +451,9 @@ impl<'m> Levels<'m> {
 
     /// Reads `[[exclude]]`.
     pub(super) fn excludes(&self, node: Option<&Node>, problems: &mut Problems) -> Vec<Matcher> {
-        let Some(nodes) = node.and_then(|node| array(node, "`[[exclude]]` entries", problems)) else { return Vec::new() };
+        let Some(nodes) = node.and_then(|node| array(node, "`[[exclude]]` entries", problems)) else {
+            return Vec::new();
+        };
         let mut excludes = Vec::new();
         for node in nodes {
             let Some(matcher) = self.matcher(node, "an exclusion", problems) else { continue };

@@ -10,7 +10,8 @@ use super::problem::{Problem, Problems, Severity, Sources, Span};
 use super::reader::{Reader, array, count, integer, named, scalar, text, word};
 use super::sections::Sections;
 use super::{
-    DECIDE_MAX_DEFAULT, Decide, Design, MATRIX_BYTES_MAX, Matrix, MatrixError, PLAN_TRIALS_MAX, Places, TrialsRule, workload,
+    DECIDE_MAX_DEFAULT, Decide, Design, MATRIX_BYTES_MAX, Matrix, MatrixError, PLAN_TRIALS_MAX, Places, TrialsRule,
+    workload,
 };
 use crate::model::ids::is_name;
 
@@ -29,7 +30,13 @@ pub fn parse_bytes(bytes: &[u8], file_name: &str, overrides: &[Override]) -> Res
             let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MATRIX_BYTES_MAX)]);
             let at = error.valid_up_to();
             let message = format!("not UTF-8: byte {at} is 0x{:02x}", bytes[at]);
-            Err(one(file_name, &text, Span { source: 0, start: at, end: at + 1 }, &message, "matrices are TOML in UTF-8"))
+            Err(one(
+                file_name,
+                &text,
+                Span { source: 0, start: at, end: at + 1 },
+                &message,
+                "matrices are TOML in UTF-8",
+            ))
         }
     }
 }
@@ -174,7 +181,9 @@ fn read_trials(node: &Node, decide: Option<&Decide>, problems: &mut Problems) ->
     use super::document::Value;
     match &node.value {
         Value::Integer(0) => {
-            problems.error(node.span, "zero trials measure nothing").hint("trials is the number of counted trials per cell");
+            problems
+                .error(node.span, "zero trials measure nothing")
+                .hint("trials is the number of counted trials per cell");
             None
         }
         Value::String(text) if text == "until-decided" => {
@@ -221,7 +230,9 @@ fn read_shapes(node: &Node, places: &mut Places, problems: &mut Problems) -> BTr
         };
         let mut side = |node: &Node| {
             if matches!(node.value, super::document::Value::Integer(0)) {
-                problems.error(node.span, format!("shape `{}` has a side of zero", entry.key)).hint("a layer has weights");
+                problems
+                    .error(node.span, format!("shape `{}` has a side of zero", entry.key))
+                    .hint("a layer has weights");
                 return None;
             }
             integer(node, 1..=FEATURES_MAX, problems).and_then(|side| u32::try_from(side).ok())
@@ -237,7 +248,13 @@ fn read_shapes(node: &Node, places: &mut Places, problems: &mut Problems) -> BTr
 }
 
 /// What `[matrix]` says of the rest.
-fn check_head(head: &Head, levels: &Levels<'_>, cells: &[super::Assignment], cells_span: Span, problems: &mut Problems) {
+fn check_head(
+    head: &Head,
+    levels: &Levels<'_>,
+    cells: &[super::Assignment],
+    cells_span: Span,
+    problems: &mut Problems,
+) {
     match head.design {
         Design::List if cells.is_empty() => {
             problems
@@ -262,7 +279,10 @@ fn check_head(head: &Head, levels: &Levels<'_>, cells: &[super::Assignment], cel
         }
         Some(axis) if axis.levels.len() != 1 => {
             problems
-                .error(span, format!("comparing takes two arms, and axis `{compare}` has {} levels", axis.levels.len() + 1))
+                .error(
+                    span,
+                    format!("comparing takes two arms, and axis `{compare}` has {} levels", axis.levels.len() + 1),
+                )
                 .hint("leave one level beside the baseline, or decide each cell by itself");
         }
         Some(_) => {}

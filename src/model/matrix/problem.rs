@@ -288,7 +288,10 @@ mod tests {
         assert_eq!(did_you_mean("stroage", words), Some("storage"));
         assert_eq!(did_you_mean("Strat", words), Some("start"));
         assert_eq!(did_you_mean("blocksize", words), None);
-        assert_eq!((edit_distance("", "abc"), edit_distance("ca", "ac"), edit_distance("kitten", "sitting")), (3, 1, 3));
+        assert_eq!(
+            (edit_distance("", "abc"), edit_distance("ca", "ac"), edit_distance("kitten", "sitting")),
+            (3, 1, 3)
+        );
     }
 
     #[test]

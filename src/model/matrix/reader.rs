@@ -141,9 +141,11 @@ pub(super) fn integer(node: &Node, range: std::ops::RangeInclusive<i64>, problem
     match node.value {
         Value::Integer(number) if range.contains(&number) => Some(number),
         Value::Integer(number) => {
-            problems
-                .error(node.span, format!("{number} is out of range"))
-                .hint(format!("expected {} to {}", range.start(), range.end()));
+            problems.error(node.span, format!("{number} is out of range")).hint(format!(
+                "expected {} to {}",
+                range.start(),
+                range.end()
+            ));
             None
         }
         Value::String(_)
@@ -176,9 +178,11 @@ pub(super) fn number(node: &Node, range: std::ops::RangeInclusive<f64>, problems
         }
     };
     if !range.contains(&number) {
-        problems
-            .error(node.span, format!("{number} is out of range"))
-            .hint(format!("expected {} to {}", range.start(), range.end()));
+        problems.error(node.span, format!("{number} is out of range")).hint(format!(
+            "expected {} to {}",
+            range.start(),
+            range.end()
+        ));
         return None;
     }
     Some(number)

@@ -421,8 +421,13 @@ fn expect(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Option<E
 
 fn revisions(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Option<Revisions> {
     let mut reader = Reader::new(node, "[revisions]", problems)?;
-    let mut revision =
-        |key| reader.require(key, problems).and_then(|node| text(node, problems)).filter(|text| !text.is_empty()).map(str::to_owned);
+    let mut revision = |key| {
+        reader
+            .require(key, problems)
+            .and_then(|node| text(node, problems))
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    };
     let (repo, good, bad) = (revision("repo"), revision("good"), revision("bad"));
     let first_parent = reader.take("first_parent").and_then(|node| boolean(node, problems)).unwrap_or(false);
     let prepare = reader.take("prepare").and_then(|node| argv(node, problems)).unwrap_or_default();

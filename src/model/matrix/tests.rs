@@ -1,8 +1,8 @@
 //! What a matrix means, and what is said of a wrong one.
 
 use super::*;
-use crate::model::template::Template;
 use crate::model::settings::*;
+use crate::model::template::Template;
 
 /// A small matrix of layers that every case changes a little.
 const LAYERS: &str = r#"[matrix]
@@ -86,7 +86,10 @@ fn argv(settings: &Settings) -> Vec<String> {
 
 #[test]
 fn what_is_not_toml_is_shown_where_it_stops_being_toml() {
-    insta::assert_snapshot!(complaints(LAYERS, &[("trials = 3", "trials = "), ("[axes]", "[axes"), ("name = \"m\"", "name = \"m\"\nname = \"n\"")]));
+    insta::assert_snapshot!(complaints(
+        LAYERS,
+        &[("trials = 3", "trials = "), ("[axes]", "[axes"), ("name = \"m\"", "name = \"m\"\nname = \"n\"")]
+    ));
 }
 
 #[test]
@@ -174,7 +177,10 @@ fn trials_and_decisions_make_sense() {
             ("trials = 3", "trials = \"many\""),
             ("trials = 3", "trials = 3\ndecide = { max = 20 }"),
             ("trials = 3", "trials = \"until-decided\"\ndecide = { compare = \"bacth\" }"),
-            ("trials = 3\n", "trials = \"until-decided\"\ndecide = { compare = \"sequence\" }\n[[cell]]\nsequence = \"A\"\n"),
+            (
+                "trials = 3\n",
+                "trials = \"until-decided\"\ndecide = { compare = \"sequence\" }\n[[cell]]\nsequence = \"A\"\n"
+            ),
             ("trials = 3", "trials = 3\ndesign = \"list\""),
             ("name = \"m\"", "name = \"../m\""),
         ]
@@ -198,7 +204,10 @@ fn a_placeholder_is_known_and_a_pattern_compiles() {
             ("dense = [\"fp16\"]", "dense = [\"{venv}/x\"]"),
             ("dense = [\"fp16\"]", "size = { levels = [{ dense = \"a\", extras = 1 }] }"),
             ("dense = [\"fp16\"]", "size = { levels = [{ dense = \"a\" }, { dense = \"b\" }], labels = [\"s\"] }"),
-            ("argv = [\"{venv}/bin/python\", \"{matrix.dir}/repro.py\", \"--dense\", \"{dense}\", \"{extra}\"]", "argv = []"),
+            (
+                "argv = [\"{venv}/bin/python\", \"{matrix.dir}/repro.py\", \"--dense\", \"{dense}\", \"{extra}\"]",
+                "argv = []"
+            ),
         ]
     ));
 }
@@ -264,7 +273,11 @@ fn a_control_character_of_a_file_does_not_reach_the_terminal() {
 #[test]
 fn set_and_trials_change_the_matrix_and_its_digest() {
     let plain = valid(LAYERS);
-    let set = [Override::set("baseline.start=cold").unwrap(), Override::set("workload.settle=1s").unwrap(), Override::trials(7)];
+    let set = [
+        Override::set("baseline.start=cold").unwrap(),
+        Override::set("workload.settle=1s").unwrap(),
+        Override::trials(7),
+    ];
     let matrix = parse(LAYERS, "m.toml", &set).unwrap();
     let settings = matrix.baseline().finish();
     assert_eq!((settings.start, matrix.trials.clone()), (Start::Cold, TrialsRule::Fixed(7)));
@@ -276,8 +289,15 @@ fn set_and_trials_change_the_matrix_and_its_digest() {
 
 #[test]
 fn a_list_valued_level_spreads_and_a_variable_is_filled() {
-    let matrix = changed(COMMAND, "dense = [\"fp16\"]", "dense = [\"fp16\"]\nextra = [[\"-x\", \"{trial.dir}\"], \"\", [\"-y\"]]");
-    assert_eq!(argv(&matrix.baseline().finish()), ["/data/venv/bin/python", "{matrix.dir}/repro.py", "--dense", "nvfp4-qdq"]);
+    let matrix = changed(
+        COMMAND,
+        "dense = [\"fp16\"]",
+        "dense = [\"fp16\"]\nextra = [[\"-x\", \"{trial.dir}\"], \"\", [\"-y\"]]",
+    );
+    assert_eq!(
+        argv(&matrix.baseline().finish()),
+        ["/data/venv/bin/python", "{matrix.dir}/repro.py", "--dense", "nvfp4-qdq"]
+    );
     assert_eq!(argv(&level(&matrix, "extra", "-x {trial.dir}"))[4..], ["-x", "{trial.dir}"]);
     assert_eq!(argv(&level(&matrix, "dense", "fp16"))[3], "fp16");
 }
@@ -371,14 +391,19 @@ fn the_named_default_of_an_axis_is_its_default() {
     for knob in Knob::ALL.iter().filter(|knob| **knob != Knob::Sequence) {
         let label = knob.default_label();
         let text = match knob {
-            Knob::Batch | Knob::Blocksize | Knob::InitThreads | Knob::Iterations | Knob::Layers | Knob::DoubleQuant | Knob::DropCaches => {
-                label.to_owned()
-            }
+            Knob::Batch
+            | Knob::Blocksize
+            | Knob::InitThreads
+            | Knob::Iterations
+            | Knob::Layers
+            | Knob::DoubleQuant
+            | Knob::DropCaches => label.to_owned(),
             Knob::HygieneSteps => "[\"drop\", \"empty_cache\", \"sync\"]".to_owned(),
             _ => format!("\"{label}\""),
         };
         let stack = LAYERS.replacen("linear4bit", "stack", 1);
-        let said = changed(&stack, "sequence = \"AB\"", &format!("sequence = \"AB\"\n{knob} = {text}\n")).baseline().finish();
+        let said =
+            changed(&stack, "sequence = \"AB\"", &format!("sequence = \"AB\"\n{knob} = {text}\n")).baseline().finish();
         assert_eq!(said, valid(&stack).baseline().finish(), "{knob}");
     }
 }

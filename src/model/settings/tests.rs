@@ -104,8 +104,10 @@ fn watching_longer_does_not_make_another_cell() {
 
 #[test]
 fn a_point_after_a_layer_is_where_its_label_is() {
-    let sequence: Vec<Layer> =
-        ["A", "B", "A"].iter().map(|label| Layer { in_features: 1, out_features: 1, label: (*label).to_owned() }).collect();
+    let sequence: Vec<Layer> = ["A", "B", "A"]
+        .iter()
+        .map(|label| Layer { in_features: 1, out_features: 1, label: (*label).to_owned() })
+        .collect();
     let at = |hygiene: &str| -> Vec<usize> {
         let hygiene: Hygiene = hygiene.parse().unwrap();
         (0..3).filter(|index| hygiene.is_after(*index, &sequence)).collect()

@@ -1,0 +1,221 @@
+//! The trampoline: what a child does to itself between its birth and the program it is to become.
+//!
+//! The hidden subcommand `__exec` reads one [`ExecRequest`] from the conversation socket, gives up the harness's
+//! privileges, makes sure that it dies with its parent, and becomes the program. It runs in the child, alone and
+//! single-threaded; it must not read the matrix, the journal or the environment of the harness.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use rustix::process::{Gid, Pid, Resource, Rlimit, Signal, Uid, getppid, setrlimit};
+use serde::{Deserialize, Serialize};
+
+use crate::model::journal::Invoker;
+use crate::perform::invoker;
+
+/// Name of the hidden subcommand.
+pub const SUBCOMMAND: &str = "__exec";
+
+/// The line said right before the program is executed; the end of the conversation after it means that it runs.
+pub(super) const EXEC_READY: &str = "exec ready";
+
+/// How the line begins that says why the program could not be executed.
+pub(super) const EXEC_FAILED: &str = "exec failed: ";
+
+/// The longest request in bytes: arguments and environment of one program are limited to about this by the kernel.
+const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Exit code of a trampoline that could not become the program, as shells use it; the reason is in the conversation.
+const EXIT_NOT_STARTED: u8 = 127;
+
+/// What the program finds on its standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ExecStdin {
+    /// Nothing: `/dev/null`.
+    Null,
+    /// The conversation: the program is a worker.
+    Conversation,
+}
+
+/// What to become, and as whom. Parent and trampoline are the same binary, so it carries no version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct ExecRequest {
+    /// Program and arguments.
+    pub(super) argv: Vec<String>,
+    /// The whole environment of the program. The trampoline itself runs without it: it may still be root, and
+    /// the user's loader variables must not act on it.
+    pub(super) env: Vec<(String, String)>,
+    /// Working directory, entered as the user.
+    pub(super) cwd: String,
+    /// Whose user, groups, mask and limits to take; absent: the harness's own.
+    pub(super) identity: Option<Invoker>,
+    /// The score to return to when the harness protected itself from the out-of-memory killer.
+    pub(super) oom_score_adj: Option<i32>,
+    /// What the program finds on its standard input.
+    pub(super) stdin: ExecStdin,
+}
+
+/// The flags that bind a re-entered binary to the parent that started it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ParentFlags {
+    /// `--parent PID`: die with this process; absent when a person runs the subcommand by hand.
+    pub parent: Option<i32>,
+    /// `--oom-score-adj N`: the score to return to.
+    pub oom_score_adj: Option<i32>,
+    /// `--request-bytes N`: length of the request that comes first on standard input.
+    pub request_bytes: Option<usize>,
+}
+
+impl ParentFlags {
+    /// Takes the known flags from the front of `args` and returns what is left of them.
+    pub fn take(mut args: &[OsString]) -> (Self, &[OsString]) {
+        let mut flags = Self::default();
+        while let [name, value, rest @ ..] = args {
+            let value = value.to_str().unwrap_or_default();
+            match name.to_str() {
+                Some("--parent") => flags.parent = value.parse().ok(),
+                Some("--oom-score-adj") => flags.oom_score_adj = value.parse().ok(),
+                Some("--request-bytes") => flags.request_bytes = value.parse().ok(),
+                Some(_) | None => break,
+            }
+            args = rest;
+        }
+        (flags, args)
+    }
+
+    /// Arranges that this process dies with its parent, and returns the out-of-memory score to the user's.
+    ///
+    /// Must come after any change of credentials: the kernel forgets the arrangement with them.
+    ///
+    /// # Errors
+    /// If the parent is gone already, or the kernel refuses.
+    pub fn bind(self) -> io::Result<()> {
+        if let Some(score) = self.oom_score_adj {
+            std::fs::write("/proc/self/oom_score_adj", score.to_string())?;
+        }
+        let Some(parent) = self.parent else { return Ok(()) };
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before the arrangement stood; then an adopter is the parent now.
+        if getppid().map(Pid::as_raw_nonzero).map(i32::from) != Some(parent) {
+            return Err(io::Error::other(format!("the harness (pid {parent}) is gone")));
+        }
+        Ok(())
+    }
+}
+
+/// Runs the trampoline; returns only if the program could not be executed.
+pub fn main(args: &[OsString]) -> ExitCode {
+    let (flags, _) = ParentFlags::take(args);
+    let mut conversation = match take_conversation() {
+        Ok(conversation) => conversation,
+        Err(error) => {
+            eprintln!("error: {SUBCOMMAND} is internal and needs a conversation on standard input: {error}");
+            return ExitCode::from(EXIT_NOT_STARTED);
+        }
+    };
+    let reason = match become_program(flags, &mut conversation) {
+        Err(reason) => reason.replace('\n', " "),
+        Ok(never) => match never {},
+    };
+    // Nobody is left to tell if the parent does not listen.
+    let _ = conversation.write_all(format!("{EXEC_FAILED}{reason}\n").as_bytes());
+    ExitCode::from(EXIT_NOT_STARTED)
+}
+
+/// The conversation as a descriptor that no program inherits.
+fn take_conversation() -> io::Result<File> {
+    Ok(File::from(rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?))
+}
+
+fn become_program(flags: ParentFlags, conversation: &mut File) -> Result<std::convert::Infallible, String> {
+    let request = read_request(flags, conversation).map_err(|error| format!("no request: {error}"))?;
+    let [program, args @ ..] = &request.argv[..] else { return Err("no program to run".into()) };
+    if let Some(identity) = &request.identity {
+        take_identity(identity)?;
+    }
+    std::env::set_current_dir(&request.cwd).map_err(|error| format!("cannot enter {:?}: {error}", request.cwd))?;
+    ParentFlags { oom_score_adj: request.oom_score_adj, ..flags }.bind().map_err(|error| error.to_string())?;
+    match request.stdin {
+        ExecStdin::Null => {
+            let null = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
+            rustix::stdio::dup2_stdin(null).map_err(|error| format!("/dev/null: {error}"))?;
+            let ready = conversation.write_all(format!("{EXEC_READY}\n").as_bytes());
+            ready.map_err(|error| format!("the harness does not listen: {error}"))?;
+        }
+        // A worker says `Hello` itself.
+        ExecStdin::Conversation => {}
+    }
+    let mut command = Command::new(program);
+    let error = command.args(args).env_clear().envs(request.env.iter().map(|(name, value)| (name, value))).exec();
+    Err(format!("cannot execute {program:?}: {error}"))
+}
+
+/// Reads exactly the request: what follows it belongs to the program.
+fn read_request(flags: ParentFlags, conversation: &mut File) -> io::Result<ExecRequest> {
+    let length = flags.request_bytes.filter(|length| *length <= REQUEST_BYTES_MAX);
+    let mut line = vec![0; length.ok_or_else(|| io::Error::other("its length is missing or beyond the limit"))?];
+    conversation.read_exact(&mut line)?;
+    serde_json::from_slice(&line).map_err(io::Error::from)
+}
+
+/// Limits first (raising one may need root), then groups before the user, which ends the right to change groups.
+fn take_identity(identity: &Invoker) -> Result<(), String> {
+    for (name, current, maximum) in &identity.limits {
+        // A limit that a newer build recorded is kept as inherited.
+        if let Some(resource) = invoker::resource(name) {
+            set_limit(resource, Rlimit { current: *current, maximum: *maximum })
+                .map_err(|error| format!("cannot set {name}: {error}"))?;
+        }
+    }
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(identity.umask));
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    if (rustix::process::geteuid(), rustix::process::getegid()) == (uid, gid) && !uid.is_root() {
+        // Without root nothing can change, and nothing has to.
+        return Ok(());
+    }
+    let groups: Vec<Gid> = identity.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    let words = |what: &'static str| move |error| format!("cannot take {what} of user {}: {error}", identity.uid);
+    rustix::thread::set_thread_groups(&groups).map_err(words("the groups"))?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(words("the group"))?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(words("the rights"))
+}
+
+/// A hard limit that is lower here than it was there cannot be raised without root; the soft one is still set.
+fn set_limit(resource: Resource, wanted: Rlimit) -> rustix::io::Result<()> {
+    match setrlimit(resource, wanted.clone()) {
+        Err(rustix::io::Errno::PERM) => {
+            let have = rustix::process::getrlimit(resource);
+            let current = match (wanted.current, have.maximum) {
+                (Some(wanted), Some(most)) => Some(wanted.min(most)),
+                (wanted, most) => wanted.or(most),
+            };
+            setrlimit(resource, Rlimit { current, maximum: have.maximum })
+        }
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_taken_from_the_front_only() {
+        let args: Vec<OsString> =
+            ["--parent", "12", "--request-bytes", "34", "--script", "--parent"].map(OsString::from).into();
+        let (flags, rest) = ParentFlags::take(&args);
+        assert_eq!(flags, ParentFlags { parent: Some(12), oom_score_adj: None, request_bytes: Some(34) });
+        assert_eq!(rest, &args[4..]);
+    }
+
+    #[test]
+    fn a_child_whose_parent_is_another_refuses_to_live() {
+        let flags = ParentFlags { parent: Some(1 << 22), ..ParentFlags::default() };
+        assert!(flags.bind().unwrap_err().to_string().contains("is gone"));
+        rustix::process::set_parent_process_death_signal(None).unwrap();
+    }
+}

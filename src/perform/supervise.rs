@@ -1,0 +1,180 @@
+//! The child of one trial, from its birth to the last process it left behind.
+//!
+//! The supervisor owns the asynchronous runtime, the only one in the program, and the truth about processes: exit,
+//! signal, deadline. It neither judges (that is the outcome's reader) nor journals (that is its caller): events are
+//! *pulled*, so that the caller can make each one durable before the next is looked at. A child that dies, floods,
+//! lies, hangs, closes its pipes or leaves processes behind never blocks it for longer than its deadlines.
+//!
+//! Only the thread that made the supervisor may use it, and it must live as long as the children: the kernel kills
+//! them when that *thread* ends (`PR_SET_PDEATHSIG`, prctl(2)).
+
+mod child;
+mod family;
+mod launch;
+mod lines;
+mod output;
+mod pipes;
+mod replies;
+mod spawn;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
+
+use crate::model::ids::TrialId;
+use crate::model::journal::Started;
+use crate::model::outcome::{EndedBy, Outcome};
+use crate::model::verdict::StageName;
+use crate::perform::journal::Durable;
+use crate::perform::processes;
+
+pub use child::Child;
+pub use launch::{CommandLine, Deadlines, EnvChange, GRACE, KILL_WAIT, Launch, OUTPUT_BYTES_MAX, Program, SETTLE};
+pub use output::assemble_output;
+pub use spawn::WORKER_SUBCOMMAND;
+
+/// The score that makes the harness the last victim of the out-of-memory killer, short of exempt (-1000).
+pub const PROTECTED_OOM_SCORE_ADJ: i32 = -900;
+
+/// The stage in which the machine is watched after the child's end.
+pub const SETTLE_STAGE: &str = "settle";
+
+/// What happened to a child.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ChildEvent {
+    /// The worker said `Hello`, or the user's program was executed.
+    Running {
+        /// The child's process id, which is also its process group.
+        pid: u32,
+    },
+    /// It entered a stage.
+    Stage {
+        /// The stage.
+        stage: StageName,
+        /// Milliseconds since the child was started.
+        at_ms: u64,
+    },
+    /// Nothing happened within the time that the caller wanted to wait.
+    Quiet,
+    /// It ended, nothing of it is left, and the settle period is over. Told again if asked again.
+    Ended(Box<Outcome>),
+}
+
+/// Why a child could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The record that is durable is of another trial than the request.
+    #[error("the started trial {started} is not the requested {requested}")]
+    OtherTrial {
+        /// The trial whose start is on the disk.
+        started: TrialId,
+        /// The trial of the request.
+        requested: TrialId,
+    },
+    /// Our own binary could not be started.
+    #[error("start {}", program.display())]
+    Spawn {
+        /// The binary.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The child's pipes could not be watched; the child was killed.
+    #[error("watch the child's pipes")]
+    Watch(#[source] io::Error),
+}
+
+/// Starts children and watches them, one at a time.
+#[derive(Debug)]
+pub struct Supervisor {
+    /// The binary that is re-entered as worker or trampoline.
+    harness: PathBuf,
+    runtime: Runtime,
+    /// Wakes us when a child or an adopted orphan ends.
+    child_ended: SignalStream,
+    /// The score that children return to, once the harness protected itself.
+    oom_score_adj: Option<i32>,
+}
+
+impl Supervisor {
+    /// A supervisor that re-enters the binary `harness`. From now on orphans of this process's descendants become
+    /// its own children, so that none is lost.
+    ///
+    /// # Errors
+    /// If the runtime cannot be made.
+    pub fn new(harness: PathBuf) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let child_ended = {
+            let _context = runtime.enter();
+            signal(SignalKind::child())?
+        };
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        Ok(Self { harness, runtime, child_ended, oom_score_adj: None })
+    }
+
+    /// Protects this process, not its children, from the out-of-memory killer.
+    ///
+    /// # Errors
+    /// Without the right to (`CAP_SYS_RESOURCE`); the caller goes on unprotected.
+    pub fn protect(&mut self) -> io::Result<()> {
+        const SCORE: &str = "/proc/self/oom_score_adj";
+        let before = std::fs::read_to_string(SCORE)?;
+        let before = before.trim().parse().map_err(|_| io::Error::other(format!("{SCORE} reads {before:?}")))?;
+        std::fs::write(SCORE, PROTECTED_OOM_SCORE_ADJ.to_string())?;
+        self.oom_score_adj = Some(before);
+        Ok(())
+    }
+
+    /// Starts the child of a trial whose start is on the disk.
+    ///
+    /// A user's program that cannot be executed is not an error here: it ends with `NotStarted`.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(&mut self, started: &Durable<Started>, launch: Launch<'_>) -> Result<Child, StartError> {
+        let trial = &started.get().trial;
+        if let Program::Worker(request) = &launch.program
+            && request.trial != *trial
+        {
+            return Err(StartError::OtherTrial { started: trial.clone(), requested: request.trial.clone() });
+        }
+        let mark = processes::mark_of(launch.run, trial);
+        let before = family::Family::children_before();
+        let origin = spawn::Origin { harness: &self.harness, oom_score_adj: self.oom_score_adj, mark: &mark };
+        let born = Instant::now();
+        let newborn = spawn::spawn(&origin, &launch)
+            .map_err(|source| StartError::Spawn { program: self.harness.clone(), source })?;
+        let family = family::Family::new(newborn.pid, mark, before);
+        let _context = self.runtime.enter();
+        Child::new(child::Birth { born, newborn, family }, launch).map_err(StartError::Watch)
+    }
+
+    /// The next event of `child`, waiting at most `wait` for it.
+    pub fn next_event(&mut self, child: &mut Child, wait: Duration) -> ChildEvent {
+        let until = Instant::now() + wait;
+        self.runtime.block_on(child.next_event(&mut self.child_ended, until))
+    }
+
+    /// Tells a worker that its last stage is durable. A worker that is gone needs no answer.
+    pub fn acknowledge(&mut self, child: &mut Child) {
+        child.acknowledge();
+    }
+
+    /// Begins to end the child: SIGTERM now; SIGKILL and the second deadline follow while the caller goes on to pull
+    /// events until `Ended`. A child that is being ended already, or has ended, is left as it is.
+    pub fn end(&mut self, child: &mut Child, why: EndedBy) {
+        child.end(why);
+    }
+
+    /// Makes durable what the child wrote so far. The caller does it once a second, so that the last lines before a
+    /// reset exist.
+    ///
+    /// # Errors
+    /// The first error of any write or sync of the child's output: no trial without a record.
+    pub fn sync_output(&mut self, child: &mut Child) -> io::Result<()> {
+        child.sync_output()
+    }
+}

@@ -1,0 +1,559 @@
+//! One child: its phases, its pipes, its deadlines, and the outcome that grows from them.
+//!
+//! The phases are alive, terminating, killing, draining, sweeping, settling, over. Each has one deadline, and every
+//! wait ends at the next of them: nothing the child does can hold it longer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe::Receiver;
+use tokio::signal::unix::Signal as SignalStream;
+use tokio::time::sleep_until;
+
+use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
+use crate::model::protocol::STAGE_ACKNOWLEDGED;
+use crate::model::verdict::StageName;
+use crate::perform::exec::{EXEC_FAILED, EXEC_READY};
+use crate::perform::os;
+use crate::perform::processes;
+use crate::perform::supervise::family::Family;
+use crate::perform::supervise::launch::{Deadlines, Launch, Program};
+use crate::perform::supervise::lines::{ErrorText, Lines, Scanner, Succeeded};
+use crate::perform::supervise::output::{OutputLog, STREAMS};
+use crate::perform::supervise::pipes::{self, Now, readable, writable};
+use crate::perform::supervise::replies::{Replies, Said};
+use crate::perform::supervise::spawn::{Newborn, working_directory};
+use crate::perform::supervise::{ChildEvent, SETTLE_STAGE};
+
+/// How long after its child's end a trial's other processes may finish by themselves and its pipes may stay open.
+const LEAK_GRACE: Duration = Duration::from_millis(200);
+
+/// How much is read from a pipe at once, in bytes: all that Linux keeps in one by default.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How often a pipe is read before the others and the clock are looked at again.
+const READS_MAX: u32 = 8;
+
+/// The most distinct stages of one trial: they all stand in one record.
+const STAGES_MAX: usize = 512;
+
+/// The longest message of a trampoline, in bytes.
+const EXEC_MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
+/// Where a child stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It runs.
+    Alive,
+    /// It was asked to end.
+    Terminating { kill_at: Instant },
+    /// It was killed, and has not ended.
+    Killing { give_up_at: Instant },
+    /// It ended; its pipes are emptied, and its descendants may finish.
+    Draining { until: Instant },
+    /// It ended, and what it left behind was killed.
+    Sweeping { until: Instant },
+    /// Nothing is left; the machine is watched.
+    Settling { until: Instant },
+    /// All is known.
+    Over,
+}
+
+/// What woke us.
+enum Wake {
+    Time,
+    ChildEnded,
+    Conversation,
+    ConversationWritable,
+    Output(usize),
+}
+
+/// Lines to look at.
+enum LinesOf<'a> {
+    /// Of these bytes.
+    Bytes(&'a [u8]),
+    /// The unfinished one that is left when the stream ends.
+    End,
+}
+
+/// With whom we speak.
+#[derive(Debug)]
+enum Talk {
+    /// A worker.
+    Worker(Replies),
+    /// A trampoline: what it said so far. The program that it becomes says nothing.
+    Trampoline(Vec<u8>),
+}
+
+/// One output stream.
+#[derive(Debug)]
+struct Output {
+    pipe: Option<Receiver>,
+    lines: Lines,
+    log: OutputLog,
+}
+
+/// A child and its descendants at the moment of birth.
+pub(super) struct Birth {
+    /// When.
+    pub(super) born: Instant,
+    /// The child.
+    pub(super) newborn: Newborn,
+    /// It and its descendants.
+    pub(super) family: Family,
+}
+
+/// The child of one trial. Dropped before its end it is killed.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    born: Instant,
+    deadlines: Deadlines,
+    phase: Phase,
+    conversation: Option<UnixStream>,
+    outgoing: VecDeque<u8>,
+    talk: Talk,
+    is_running: bool,
+    not_started: Option<String>,
+    /// A conversation that closed within a line: natural if a signal ended the child, a lie otherwise.
+    torn: Option<String>,
+    outputs: [Output; 2],
+    scanner: Scanner,
+    error_text: ErrorText,
+    family: Family,
+    stage_since: Instant,
+    settle_since: Option<Instant>,
+    artifacts: Vec<String>,
+    cwd: PathBuf,
+    trial_dir: String,
+    outcome: Outcome,
+    events: VecDeque<ChildEvent>,
+    buffer: Box<[u8]>,
+}
+
+impl Child {
+    /// Takes charge of a newborn. Must be called in the runtime's context.
+    pub(super) fn new(birth: Birth, launch: Launch<'_>) -> io::Result<Self> {
+        let Birth { born, newborn, family } = birth;
+        newborn.conversation.set_nonblocking(true)?;
+        let output = |pipe: OwnedFd, stream| -> io::Result<Output> {
+            let log = OutputLog::new(launch.trial_dir, stream, launch.output_bytes_max);
+            Ok(Output { pipe: Some(Receiver::from_owned_fd(pipe)?), lines: Lines::default(), log })
+        };
+        let cwd = working_directory(&launch).into();
+        let mut outcome = Outcome::of(Exit::Unkillable);
+        let (talk, scanner, artifacts) = match launch.program {
+            Program::Worker(_) => {
+                outcome.last_reply = Some(LastReply::Silence);
+                (Talk::Worker(Replies::new()), Scanner::default(), Vec::new())
+            }
+            Program::Command(ref command) => {
+                (Talk::Trampoline(Vec::new()), Scanner::new(command), command.artifacts.clone())
+            }
+        };
+        let outputs = [output(newborn.stdout.into(), STREAMS[0])?, output(newborn.stderr.into(), STREAMS[1])?];
+        let mut child = Self {
+            pid: newborn.pid,
+            born,
+            deadlines: launch.deadlines,
+            phase: Phase::Alive,
+            conversation: Some(UnixStream::from_std(newborn.conversation)?),
+            outgoing: newborn.outgoing.into(),
+            talk,
+            is_running: false,
+            not_started: None,
+            torn: None,
+            outputs,
+            scanner,
+            error_text: ErrorText::default(),
+            family,
+            stage_since: born,
+            settle_since: None,
+            artifacts,
+            cwd,
+            trial_dir: launch.trial_dir.to_string_lossy().into_owned(),
+            outcome,
+            events: VecDeque::new(),
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+        };
+        child.write_conversation();
+        Ok(child)
+    }
+
+    /// The child's process id, which is also its process group.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    pub(super) fn acknowledge(&mut self) {
+        self.outgoing.extend(STAGE_ACKNOWLEDGED.bytes().chain([b'\n']));
+        self.write_conversation();
+    }
+
+    pub(super) fn end(&mut self, why: EndedBy) {
+        if self.phase != Phase::Alive {
+            return;
+        }
+        if matches!(why, EndedBy::Timeout | EndedBy::StageTimeout) {
+            // Once the child is asked to end, nobody can see any more what it hung on.
+            self.outcome.notes.extend(processes::what_it_does(self.pid));
+        }
+        self.outcome.ended_by = Some(why);
+        self.family.signal_group(Signal::TERM);
+        self.phase = Phase::Terminating { kill_at: Instant::now() + self.deadlines.grace };
+    }
+
+    pub(super) fn sync_output(&mut self) -> io::Result<()> {
+        self.outputs.iter_mut().try_for_each(|output| output.log.sync())
+    }
+
+    /// The next event, or `Quiet` at `until`.
+    pub(super) async fn next_event(&mut self, child_ended: &mut SignalStream, until: Instant) -> ChildEvent {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return event;
+            }
+            let now = Instant::now();
+            self.advance(now);
+            if !self.events.is_empty() {
+                continue;
+            }
+            if self.phase == Phase::Over {
+                return ChildEvent::Ended(Box::new(self.outcome.clone()));
+            }
+            if now >= until {
+                return ChildEvent::Quiet;
+            }
+            let alarm = self.deadline().map_or(until, |deadline| deadline.min(until));
+            match self.wake(child_ended, alarm).await {
+                Wake::Time => {}
+                Wake::ChildEnded => self.reap(),
+                Wake::Conversation => self.read_conversation(),
+                Wake::ConversationWritable => self.write_conversation(),
+                Wake::Output(index) => self.read_output(index),
+            }
+        }
+    }
+
+    async fn wake(&self, child_ended: &mut SignalStream, alarm: Instant) -> Wake {
+        let is_writing = !self.outgoing.is_empty();
+        tokio::select! {
+            _ = child_ended.recv() => Wake::ChildEnded,
+            () = readable(self.conversation.as_ref()) => Wake::Conversation,
+            () = writable(self.conversation.as_ref()), if is_writing => Wake::ConversationWritable,
+            () = readable(self.outputs[0].pipe.as_ref()) => Wake::Output(0),
+            () = readable(self.outputs[1].pipe.as_ref()) => Wake::Output(1),
+            () = sleep_until(alarm.into()) => Wake::Time,
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Alive => {
+                let whole = self.born + self.deadlines.timeout;
+                Some(self.deadlines.stage_timeout.map_or(whole, |limit| whole.min(self.stage_since + limit)))
+            }
+            Phase::Terminating { kill_at } => Some(kill_at),
+            Phase::Killing { give_up_at } => Some(give_up_at),
+            Phase::Draining { until } | Phase::Sweeping { until } | Phase::Settling { until } => Some(until),
+            Phase::Over => None,
+        }
+    }
+
+    /// Goes from phase to phase as far as `now` and what is known allow.
+    fn advance(&mut self, now: Instant) {
+        match self.phase {
+            Phase::Alive if now >= self.born + self.deadlines.timeout => self.end(EndedBy::Timeout),
+            Phase::Alive if self.deadline().is_some_and(|deadline| now >= deadline) => self.end(EndedBy::StageTimeout),
+            Phase::Terminating { kill_at } if now >= kill_at => {
+                self.family.signal_group(Signal::KILL);
+                self.phase = Phase::Killing { give_up_at: now + self.deadlines.kill_wait };
+            }
+            Phase::Killing { give_up_at } if now >= give_up_at => {
+                self.outcome.exit = Exit::Unkillable;
+                self.close_stage(now);
+                self.finish(now);
+            }
+            Phase::Draining { .. } if self.is_drained() && !self.family.is_left() => self.settle(now),
+            Phase::Draining { until } if now >= until => {
+                self.family.kill();
+                self.phase = Phase::Sweeping { until: now + self.deadlines.kill_wait };
+                self.sweep(now);
+            }
+            Phase::Sweeping { .. } => self.sweep(now),
+            Phase::Settling { until } if now >= until => self.finish(now),
+            Phase::Alive | Phase::Terminating { .. } | Phase::Killing { .. } => {}
+            Phase::Draining { .. } | Phase::Settling { .. } | Phase::Over => {}
+        }
+    }
+
+    /// One round of killing what is left; each death may orphan others, whose adoption wakes us again.
+    fn sweep(&mut self, now: Instant) {
+        let Phase::Sweeping { until } = self.phase else { return };
+        if !self.family.is_left() {
+            self.settle(now);
+        } else if now >= until {
+            self.outcome.notes.insert("leftovers".into(), "some processes of the trial survived SIGKILL".into());
+            self.settle(now);
+        } else {
+            self.family.kill();
+        }
+    }
+
+    fn settle(&mut self, now: Instant) {
+        // What is in the pipes was written before the last process ended; whoever else holds them is not ours.
+        for index in 0..self.outputs.len() {
+            self.read_output(index);
+            self.outputs[index].pipe = None;
+        }
+        self.conversation = None;
+        if self.deadlines.settle.is_zero() {
+            return self.finish(now);
+        }
+        self.settle_since = Some(now);
+        self.phase = Phase::Settling { until: now + self.deadlines.settle };
+        let stage = SETTLE_STAGE.parse().expect("a constant stage name");
+        self.events.push_back(ChildEvent::Stage { stage, at_ms: millis(now - self.born) });
+    }
+
+    fn finish(&mut self, now: Instant) {
+        self.phase = Phase::Over;
+        for index in 0..self.outputs.len() {
+            self.look_at(index, LinesOf::End);
+        }
+        if let Some(since) = self.settle_since {
+            self.outcome.stage_ms.push((SETTLE_STAGE.parse().expect("a constant stage name"), millis(now - since)));
+        }
+        let outcome = &mut self.outcome;
+        outcome.stdout = self.outputs[0].log.finish();
+        outcome.stderr = self.outputs[1].log.finish();
+        outcome.leaked = self.family.leaked();
+        let (metrics, unmet) = self.scanner.finish();
+        outcome.metrics.extend(metrics);
+        outcome.unmet = unmet;
+        let succeeded = if outcome.exit == Exit::Code(0) { Succeeded::Yes } else { Succeeded::No };
+        outcome.error_text = self.error_text.finish(succeeded, &self.trial_dir);
+        if succeeded == Succeeded::Yes {
+            let is_missing = |artifact: &&String| !self.cwd.join(artifact).exists();
+            outcome.artifacts_missing = self.artifacts.iter().filter(is_missing).cloned().collect();
+        }
+        self.events.push_back(ChildEvent::Ended(Box::new(self.outcome.clone())));
+    }
+
+    /// Looks whether the child itself ended; an adopted orphan's end wakes us too.
+    fn reap(&mut self) {
+        if !matches!(self.phase, Phase::Alive | Phase::Terminating { .. } | Phase::Killing { .. }) {
+            return;
+        }
+        let now = Instant::now();
+        match os::try_reap(self.pid) {
+            Ok(None) => return,
+            Ok(Some(reaped)) => {
+                self.outcome.exit = exit(reaped.status);
+                self.outcome.peak_memory.host = reaped.peak_host;
+            }
+            Err(error) => self.not_started = Some(format!("its exit status was lost: {error}")),
+        }
+        self.outcome.duration_ms = millis(now - self.born);
+        self.close_stage(now);
+        self.phase = Phase::Draining { until: now + LEAK_GRACE };
+        // What was said before the end is waiting already; the usual child is drained without another wake-up.
+        self.read_conversation();
+        (0..self.outputs.len()).for_each(|index| self.read_output(index));
+        self.conclude();
+    }
+
+    /// Compares the exit with the words. The operating system's facts stand; words can only take trust away.
+    fn conclude(&mut self) {
+        if let Talk::Trampoline(said) = &self.talk
+            && self.not_started.is_none()
+            && !self.is_running
+        {
+            let said = String::from_utf8_lossy(said);
+            self.not_started =
+                Some(format!("the child ended ({:?}) before the program was executed {said}", self.outcome.exit));
+        }
+        if let Some(reason) = self.not_started.take() {
+            self.outcome.exit = Exit::NotStarted(reason);
+        }
+        if let (Exit::Code(code), Talk::Worker(replies)) = (&self.outcome.exit, &self.talk) {
+            let doubt = replies.contradicts(*code).or(self.torn.take());
+            self.outcome.protocol_error = self.outcome.protocol_error.take().or(doubt);
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.conversation.is_none() && self.outputs.iter().all(|output| output.pipe.is_none())
+    }
+
+    /// Writes as much of what is waiting as the socket takes. A child that does not listen is told nothing.
+    fn write_conversation(&mut self) {
+        let Some(conversation) = &self.conversation else { return };
+        while !self.outgoing.is_empty() {
+            match pipes::write_now(conversation, self.outgoing.make_contiguous()) {
+                Now::Bytes(count) => drop(self.outgoing.drain(..count)),
+                Now::Nothing => return,
+                Now::End => return self.outgoing.clear(),
+            }
+        }
+    }
+
+    fn read_conversation(&mut self) {
+        for _ in 0..READS_MAX {
+            let Some(conversation) = &self.conversation else { return };
+            match pipes::read_now(conversation, &mut self.buffer) {
+                Now::Bytes(count) => {
+                    let buffer = std::mem::take(&mut self.buffer);
+                    self.hear(&buffer[..count]);
+                    self.buffer = buffer;
+                }
+                Now::Nothing => return,
+                Now::End => {
+                    self.conversation = None;
+                    return self.conversation_ended();
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, bytes: &[u8]) {
+        match &mut self.talk {
+            Talk::Worker(replies) => {
+                let mut said = Vec::new();
+                let heard = replies.push(bytes, &mut self.outcome, &mut said);
+                said.into_iter().for_each(|said| self.act(said));
+                if let Err(error) = heard {
+                    self.distrust(error.to_string());
+                }
+            }
+            Talk::Trampoline(message) => {
+                let room = EXEC_MESSAGE_BYTES_MAX.saturating_sub(message.len());
+                message.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+        }
+    }
+
+    fn act(&mut self, said: Said) {
+        match said {
+            Said::Hello => self.run(),
+            Said::Stage(stage) => self.reach(stage),
+            Said::NotStarted(reason) => self.not_started = Some(reason),
+        }
+    }
+
+    /// What follows a broken rule cannot be trusted: the conversation is over, and so is the child.
+    fn distrust(&mut self, why: String) {
+        self.outcome.protocol_error.get_or_insert(why);
+        self.conversation = None;
+        self.end(EndedBy::Protocol);
+    }
+
+    fn conversation_ended(&mut self) {
+        match &self.talk {
+            Talk::Worker(replies) => self.torn = replies.finish().err().map(|error| error.to_string()),
+            Talk::Trampoline(message) => {
+                let message = String::from_utf8_lossy(message);
+                match message.lines().find_map(|line| line.strip_prefix(EXEC_FAILED)) {
+                    Some(reason) => self.not_started = Some(reason.to_owned()),
+                    // `exec` closed it: from now on the child is the user's program.
+                    None if message.lines().any(|line| line == EXEC_READY) => self.run(),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        self.is_running = true;
+        self.events.push_back(ChildEvent::Running { pid: self.pid() });
+    }
+
+    fn reach(&mut self, stage: StageName) {
+        let now = Instant::now();
+        self.close_stage(now);
+        if !self.outcome.stage_ms.iter().any(|(known, _)| *known == stage) {
+            if self.outcome.stage_ms.len() == STAGES_MAX {
+                return self.distrust(format!("more than {STAGES_MAX} distinct stages"));
+            }
+            self.outcome.stage_ms.push((stage.clone(), 0));
+        }
+        self.outcome.stage = Some(stage.clone());
+        self.events.push_back(ChildEvent::Stage { stage, at_ms: millis(now - self.born) });
+    }
+
+    /// Books the time since the last change of stage on the stage that was.
+    fn close_stage(&mut self, now: Instant) {
+        let spent = millis(now - self.stage_since);
+        self.stage_since = now;
+        let Some(stage) = &self.outcome.stage else { return };
+        if let Some((_, total)) = self.outcome.stage_ms.iter_mut().find(|(known, _)| known == stage) {
+            *total += spent;
+        }
+    }
+
+    fn read_output(&mut self, index: usize) {
+        // The program wrote this after it was executed; whoever asks must hear of that first.
+        if !self.is_running {
+            self.read_conversation();
+        }
+        for _ in 0..READS_MAX {
+            let Some(pipe) = &self.outputs[index].pipe else { return };
+            match pipes::read_now(pipe, &mut self.buffer) {
+                Now::Bytes(count) => {
+                    let buffer = std::mem::take(&mut self.buffer);
+                    self.outputs[index].log.write(&buffer[..count]);
+                    self.look_at(index, LinesOf::Bytes(&buffer[..count]));
+                    self.buffer = buffer;
+                }
+                Now::Nothing => return,
+                Now::End => self.outputs[index].pipe = None,
+            }
+        }
+    }
+
+    fn look_at(&mut self, index: usize, lines_of: LinesOf<'_>) {
+        let is_stderr = index == 1;
+        if !is_stderr && self.scanner.is_idle() {
+            return;
+        }
+        let (scanner, error_text, mut reached) = (&mut self.scanner, &mut self.error_text, Vec::new());
+        let sink = |line: &[u8]| {
+            if is_stderr {
+                error_text.line(line);
+            }
+            reached.extend(scanner.line(line));
+        };
+        match lines_of {
+            LinesOf::Bytes(bytes) => self.outputs[index].lines.push(bytes, sink),
+            LinesOf::End => self.outputs[index].lines.finish(sink),
+        }
+        reached.into_iter().for_each(|stage| self.reach(stage));
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.phase != Phase::Over {
+            self.family.signal_group(Signal::KILL);
+        }
+    }
+}
+
+fn exit(status: ExitStatus) -> Exit {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, Some(number)) => Exit::Signal { number, core: status.core_dumped() },
+        (None, None) => Exit::NotStarted(format!("its exit status makes no sense: {status}")),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,100 @@
+//! What to start and within which limits: the description that the caller hands to the supervisor.
+
+use std::path::Path;
+use std::time::Duration;
+
+use regex::bytes::Regex;
+
+use crate::model::ids::RunId;
+use crate::model::journal::Invoker;
+use crate::model::protocol::Request;
+use crate::model::verdict::StageName;
+
+/// How long a child has to obey SIGTERM before SIGKILL.
+pub const GRACE: Duration = Duration::from_secs(2);
+
+/// How long a child may survive SIGKILL before it is given up as unkillable.
+pub const KILL_WAIT: Duration = Duration::from_secs(10);
+
+/// How long after the child's end the machine is watched, still on the trial's account.
+pub const SETTLE: Duration = Duration::from_secs(2);
+
+/// How many bytes of each output stream are kept.
+pub const OUTPUT_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// One trial's child.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// What runs.
+    pub program: Program,
+    /// The run, for the mark that every process of the trial carries.
+    pub run: &'a RunId,
+    /// The trial's directory; `stdout.log` and `stderr.log` are written there. The invoker must be able to enter it.
+    pub trial_dir: &'a Path,
+    /// Changes of the environment, applied in order.
+    pub environment: Vec<EnvChange>,
+    /// When patience ends.
+    pub deadlines: Deadlines,
+    /// How many bytes of each output stream are kept, see [`OUTPUT_BYTES_MAX`].
+    pub output_bytes_max: u64,
+    /// As whom and with which environment it runs; absent: as the harness itself.
+    pub invoker: Option<&'a Invoker>,
+}
+
+/// What runs in the child.
+#[derive(Debug)]
+pub enum Program {
+    /// Our own worker, in conversation with us.
+    Worker(Request),
+    /// A program of the user's.
+    Command(CommandLine),
+}
+
+/// A program of the user's and what its output means.
+#[derive(Debug, Clone, Default)]
+pub struct CommandLine {
+    /// Program and arguments; no shell touches them.
+    pub argv: Vec<String>,
+    /// Working directory; absent: the invoker's.
+    pub cwd: Option<String>,
+    /// Stages in their order. A line is compared with those that were not reached yet, and the first that matches
+    /// is reached; stages may be skipped, and never go back.
+    pub stages: Vec<(StageName, Regex)>,
+    /// Numbers in the output: the first group of the last match counts.
+    pub metrics: Vec<(String, Regex)>,
+    /// Files that must exist after exit 0, relative to `cwd`.
+    pub artifacts: Vec<String>,
+    /// Texts that some line of the output must contain.
+    pub expect_output: Vec<String>,
+}
+
+/// One change of the environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnvChange {
+    /// The variable gets this value.
+    Set(String, String),
+    /// The variable is removed.
+    Unset(String),
+}
+
+/// When patience ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// For the whole trial, from its start.
+    pub timeout: Duration,
+    /// Without a change of stage; absent: silence is not a hang.
+    pub stage_timeout: Option<Duration>,
+    /// Between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// Between SIGKILL and giving up.
+    pub kill_wait: Duration,
+    /// Watched after the child's end.
+    pub settle: Duration,
+}
+
+impl Deadlines {
+    /// The usual patience, with `timeout` for the whole trial and no deadline for a stage.
+    pub fn new(timeout: Duration) -> Self {
+        Self { timeout, stage_timeout: None, grace: GRACE, kill_wait: KILL_WAIT, settle: SETTLE }
+    }
+}

@@ -1,0 +1,165 @@
+//! How a child comes into being: which binary with which arguments, its environment, its pipes.
+//!
+//! The conversation is a socket pair whose other end is the child's standard input: the child is given its request
+//! and answers on the same descriptor, so that no descriptor has to be passed by number and none can leak into
+//! another child. Standard output and error stay free for whatever a GPU library or a program prints.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{ChildStderr, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, getpid};
+
+use crate::model::protocol::Request;
+use crate::perform::exec::{self, ExecRequest, ExecStdin};
+use crate::perform::invoker;
+use crate::perform::processes::MARK_VARIABLE;
+use crate::perform::supervise::launch::{CommandLine, EnvChange, Launch, Program};
+
+/// Name of the worker's hidden subcommand.
+pub const WORKER_SUBCOMMAND: &str = "__worker";
+
+/// A child that was just born.
+pub(super) struct Newborn {
+    /// Its process id, and the id of its process group.
+    pub(super) pid: Pid,
+    /// Our end of the conversation.
+    pub(super) conversation: UnixStream,
+    /// What to write to it first.
+    pub(super) outgoing: Vec<u8>,
+    /// Its standard output.
+    pub(super) stdout: ChildStdout,
+    /// Its standard error.
+    pub(super) stderr: ChildStderr,
+}
+
+/// What the supervisor knows and a launch does not.
+pub(super) struct Origin<'a> {
+    /// The binary to re-enter.
+    pub(super) harness: &'a Path,
+    /// The out-of-memory score that children return to.
+    pub(super) oom_score_adj: Option<i32>,
+    /// The trial's environment mark.
+    pub(super) mark: &'a str,
+}
+
+/// Starts the child. A user's program that cannot be executed is told later, in the conversation.
+///
+/// # Errors
+/// If the harness's own binary cannot be started.
+pub(super) fn spawn(origin: &Origin<'_>, launch: &Launch<'_>) -> io::Result<Newborn> {
+    let env = environment(launch, origin.mark);
+    let (mut command, outgoing) = match &launch.program {
+        Program::Worker(request) if launch.invoker.is_none_or(invoker::is_current) => {
+            worker(origin, launch, (env, request))?
+        }
+        Program::Worker(request) => {
+            let argv = vec![text(origin.harness)?, WORKER_SUBCOMMAND.into(), "--parent".into(), our_pid()];
+            let exec = exec_request(origin, launch, ExecStdin::Conversation);
+            let (command, mut outgoing) = trampoline(origin, ExecRequest { argv, env, ..exec })?;
+            outgoing.extend(request_line(request)?);
+            (command, outgoing)
+        }
+        Program::Command(CommandLine { argv, .. }) => {
+            let exec = exec_request(origin, launch, ExecStdin::Null);
+            trampoline(origin, ExecRequest { argv: argv.clone(), env, ..exec })?
+        }
+    };
+    let (conversation, theirs) = UnixStream::pair()?;
+    let mut child = command
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    // The standard library's handle is let go: it neither reaps nor kills, and the supervisor waits by itself.
+    match (pid, child.stdout.take(), child.stderr.take()) {
+        (Some(pid), Some(stdout), Some(stderr)) => Ok(Newborn { pid, conversation, outgoing, stdout, stderr }),
+        _ => Err(io::Error::other("a child without pipes")),
+    }
+}
+
+/// The directory in which the child works.
+pub(super) fn working_directory(launch: &Launch<'_>) -> String {
+    let of_command = match &launch.program {
+        Program::Command(command) => command.cwd.clone(),
+        Program::Worker(_) => None,
+    };
+    of_command.or_else(|| launch.invoker.map(|invoker| invoker.cwd.clone())).unwrap_or_else(|| ".".into())
+}
+
+/// The hot path: the worker already is who it has to be, and one `exec` is enough.
+fn worker(
+    origin: &Origin<'_>,
+    launch: &Launch<'_>,
+    (env, request): (Vec<(String, String)>, &Request),
+) -> io::Result<(Command, Vec<u8>)> {
+    let mut command = Command::new(origin.harness);
+    command.args([WORKER_SUBCOMMAND, "--parent", &our_pid()]);
+    if let Some(score) = origin.oom_score_adj {
+        command.args(["--oom-score-adj", &score.to_string()]);
+    }
+    command.env_clear().envs(env).current_dir(working_directory(launch));
+    Ok((command, request_line(request)?))
+}
+
+fn trampoline(origin: &Origin<'_>, request: ExecRequest) -> io::Result<(Command, Vec<u8>)> {
+    let line = serde_json::to_vec(&request)?;
+    let mut command = Command::new(origin.harness);
+    command.args([exec::SUBCOMMAND, "--parent", &our_pid(), "--request-bytes", &line.len().to_string()]);
+    command.env_clear().env(MARK_VARIABLE, origin.mark);
+    Ok((command, line))
+}
+
+fn exec_request(origin: &Origin<'_>, launch: &Launch<'_>, stdin: ExecStdin) -> ExecRequest {
+    ExecRequest {
+        argv: Vec::new(),
+        env: Vec::new(),
+        cwd: working_directory(launch),
+        identity: launch.invoker.cloned(),
+        oom_score_adj: origin.oom_score_adj,
+        stdin,
+    }
+}
+
+/// The invoker's environment, or ours, with the launch's changes; the mark comes last and cannot be removed.
+fn environment(launch: &Launch<'_>, mark: &str) -> Vec<(String, String)> {
+    let mut env: BTreeMap<String, String> = match launch.invoker {
+        Some(invoker) => invoker.env.iter().cloned().collect(),
+        None => std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+    };
+    for change in &launch.environment {
+        match change {
+            EnvChange::Set(name, value) => {
+                env.insert(name.clone(), value.clone());
+            }
+            EnvChange::Unset(name) => {
+                env.remove(name);
+            }
+        }
+    }
+    env.insert(MARK_VARIABLE.into(), mark.into());
+    env.into_iter().collect()
+}
+
+fn request_line(request: &Request) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+fn our_pid() -> String {
+    getpid().as_raw_nonzero().to_string()
+}
+
+fn text(path: &Path) -> io::Result<String> {
+    let words = || io::Error::other(format!("{} is not UTF-8", path.display()));
+    path.to_str().map(str::to_owned).ok_or_else(words)
+}

@@ -172,7 +172,7 @@ fn act(action: Action, reporter: Option<&mut Reporter>) -> io::Result<Option<u8>
         Action::Sleep(duration) => std::thread::sleep(duration),
         // A handler that only sets a flag that nobody reads.
         Action::IgnoreTerm => {
-            drop(signal_hook::flag::register(i32::from(Signal::TERM.as_raw()), Arc::new(AtomicBool::new(false)))?)
+            signal_hook::flag::register(i32::from(Signal::TERM.as_raw()), Arc::new(AtomicBool::new(false)))?;
         }
         Action::Alloc(mib) => drop(std::hint::black_box(vec![1_u8; mib << 20])),
         Action::CloseReplies => speaker()?.close()?,

@@ -13,12 +13,13 @@ use rayon::prelude::*;
 use super::host_weight::WeightSource;
 use super::layer::{Layer, Statistics};
 use super::reference::codebook::{dynamic_map, dynamic_midpoints};
-use super::reference::numbers::{FloatType, Reciprocal};
+use super::reference::numbers::Reciprocal;
 use super::reference::philox_init::{Purpose, Stream, weight_quad, weight_scale};
 use super::reference::quantize_4bit::{accepts, block_absmax};
 use super::reference::quantize_8bit::{self, NESTED_BLOCKSIZE, Nested};
 use super::rows::Rows;
 use super::spec::LayerSpec;
+use crate::model::settings::FloatType;
 
 /// What is left of a layer and one forward call.
 #[derive(Debug, Clone, Copy)]
@@ -165,7 +166,7 @@ pub enum Mismatch {
 /// The first [`Mismatch`] by position: statistics first, then packed bytes, then outputs.
 pub fn check(kept: Kept<'_>, sampling: Sampling) -> Result<Checked, Mismatch> {
     check_sizes(kept)?;
-    let rows = sampled_rows(kept.spec.shape.out_features(), sampling);
+    let rows = sampled_rows(kept.spec.shape.height(), sampling);
     let oracle = Oracle { kept, reciprocal: sampling.reciprocal };
     match kept.statistics {
         Statistics::Plain(absmax) => first_error(&rows, |row| oracle.check_absmax(absmax, row))?,
@@ -184,7 +185,7 @@ fn first_error<T: Copy + Sync>(items: &[T], check: impl Fn(T) -> Result<(), Mism
 
 fn check_sizes(kept: Kept<'_>) -> Result<(), Mismatch> {
     let shape = kept.spec.shape;
-    let blocks = shape.elements().div_ceil(kept.spec.blocksize.get());
+    let blocks = shape.elements().div_ceil(kept.spec.blocksize.elements());
     let (absmax, absmax2) = match kept.statistics {
         Statistics::Plain(absmax) => (absmax.len(), blocks.div_ceil(NESTED_BLOCKSIZE)),
         Statistics::Nested(nested) => (nested.quantized.codes.len(), nested.quantized.absmax2.len()),
@@ -193,8 +194,8 @@ fn check_sizes(kept: Kept<'_>) -> Result<(), Mismatch> {
         ("packed", shape.elements().div_ceil(2), kept.packed.len()),
         ("absmax", blocks, absmax),
         ("nested absmax", blocks.div_ceil(NESTED_BLOCKSIZE), absmax2),
-        ("an input row", shape.in_features(), kept.x.width()),
-        ("an output row", shape.out_features(), kept.y.width()),
+        ("an input row", shape.width(), kept.x.width()),
+        ("an output row", shape.height(), kept.y.width()),
         ("the output's column", kept.x.rows(), kept.y.rows()),
     ] {
         if expected != got {
@@ -230,7 +231,7 @@ impl Oracle<'_> {
     /// The weights of a range of elements, generated again.
     fn weights(self, elements: Range<usize>) -> Vec<f32> {
         let source = self.kept.source;
-        let (stream, scale) = (source.stream(), weight_scale(source.shape.in_features()));
+        let (stream, scale) = (source.stream(), weight_scale(source.shape.width()));
         let quads = elements.start / 4..elements.end.div_ceil(4);
         let skipped = elements.start - quads.start * 4;
         let values = quads.flat_map(|quad| weight_quad(stream, quad as u64, scale));
@@ -238,12 +239,12 @@ impl Oracle<'_> {
     }
 
     fn blocksize(self) -> usize {
-        self.kept.spec.blocksize.get()
+        self.kept.spec.blocksize.elements()
     }
 
     /// The blocks that hold elements of a row.
     fn blocks_of(self, row: usize) -> Range<usize> {
-        let width = self.kept.spec.shape.in_features();
+        let width = self.kept.spec.shape.width();
         row * width / self.blocksize()..((row + 1) * width).div_ceil(self.blocksize())
     }
 
@@ -376,7 +377,7 @@ impl Oracle<'_> {
                 code * f64::from(quantized.absmax2[block / NESTED_BLOCKSIZE]) + f64::from(*offset)
             }
         };
-        let width = spec.shape.in_features();
+        let width = spec.shape.width();
         let weight = |k: usize| {
             let index = self.kept.packed[k / 2] >> (4 * (1 - k % 2)) & 15;
             table[usize::from(index)] * absmax(k / self.blocksize())

@@ -1,11 +1,12 @@
 //! The oracle accepts what the layer computes and sees every kind of corruption.
 
 use super::*;
+use crate::model::settings::{Blocksize, Shape, Storage};
 use crate::workload::host_weight::HostWeight;
 use crate::workload::layer::ForwardPath;
 use crate::workload::reference::codebook::CodeBook;
 use crate::workload::rows::Words;
-use crate::workload::spec::{Blocksize, Shape, StatisticsKind, StorageType};
+use crate::workload::spec::StatisticsKind;
 
 struct Case {
     layer: Layer,
@@ -13,13 +14,13 @@ struct Case {
     y: Rows,
 }
 
-fn spec(in_features: usize, out_features: usize) -> LayerSpec {
+fn spec(in_features: u32, out_features: u32) -> LayerSpec {
     LayerSpec {
         shape: Shape::new(in_features, out_features).unwrap(),
         book: CodeBook::Nf4,
         blocksize: Blocksize::new(64).unwrap(),
         statistics: StatisticsKind::Nested,
-        storage: StorageType::Bf16,
+        storage: Storage::Bf16,
         compute: Some(FloatType::Bf16),
     }
 }
@@ -29,7 +30,7 @@ fn case(spec: LayerSpec, batch: usize) -> Case {
     let host = HostWeight::construct(source).unwrap();
     let mut layer = Layer::quantize(&host, spec).unwrap();
     drop(host);
-    let x = Rows::random(batch, spec.shape.in_features(), FloatType::Bf16, 1936, 1);
+    let x = Rows::random(batch, spec.shape.width(), FloatType::Bf16, 1936, 1);
     let y = layer.forward(&x).unwrap();
     Case { layer, x, y }
 }

@@ -12,14 +12,8 @@ use crate::model::quantity::{Bytes, Millis};
 use crate::model::settings::*;
 use crate::model::words::words;
 
-/// The largest batch: beyond it the activations are the workload.
-pub const BATCH_MAX: u32 = 4096;
-
 /// The longest sequence of layers, after repetition; several hundred layers make a 7B model.
 pub const SEQUENCE_MAX: usize = 4096;
-
-/// The smallest and largest blocks that the 4-bit kernels have.
-pub const BLOCKSIZES: std::ops::RangeInclusive<u32> = 32..=4096;
 
 words! {
     /// An axis that the tool knows by itself.
@@ -207,7 +201,7 @@ impl Knob {
 
 /// What reading a level needs to know of the rest of the matrix.
 pub(super) struct Context<'m> {
-    pub(super) shapes: &'m BTreeMap<String, (u32, u32)>,
+    pub(super) shapes: &'m BTreeMap<String, Shape>,
     pub(super) kind: WorkloadKind,
 }
 
@@ -242,7 +236,7 @@ impl Context<'_> {
         }
         Some(match knob {
             Knob::Allocator => word!(AllocatorKind, allocator),
-            Knob::Batch => value!(count(node, 1, problems).filter(|n| in_range(node, *n, BATCH_MAX, problems)), batch),
+            Knob::Batch => value!(batch(node, problems), batch),
             Knob::Blocksize => value!(blocksize(node, problems), blocksize),
             Knob::Check => word!(Check, check),
             Knob::Compute => word!(FloatType, compute),
@@ -322,9 +316,7 @@ impl Context<'_> {
         let mut undefined: Vec<&str> = Vec::new();
         for (name, span) in &names {
             match self.shapes.get(name) {
-                Some(&(in_features, out_features)) => {
-                    layers.push(Layer { in_features, out_features, label: name.clone() });
-                }
+                Some(&shape) => layers.push(Layer { label: name.clone(), shape }),
                 // A letter that is missing twice in a sequence is one mistake.
                 None if undefined.contains(&name.as_str()) => {}
                 None => {
@@ -446,21 +438,25 @@ fn in_range(node: &Node, number: u32, most: u32, problems: &mut Problems) -> boo
     number <= most
 }
 
-fn blocksize(node: &Node, problems: &mut Problems) -> Option<u32> {
+fn batch(node: &Node, problems: &mut Problems) -> Option<Batch> {
+    let rows = count(node, 1, problems).filter(|rows| in_range(node, *rows, Batch::MAX, problems))?;
+    Batch::new(rows).ok()
+}
+
+fn blocksize(node: &Node, problems: &mut Problems) -> Option<Blocksize> {
     let size = count(node, 0, problems)?;
-    if !size.is_power_of_two() {
+    let blocksize = Blocksize::new(size).ok();
+    if blocksize.is_none() {
+        let what = if size.is_power_of_two() {
+            format!("no kernel has blocks of {size}")
+        } else {
+            format!("blocksize {size} is not a power of two")
+        };
         problems
-            .error(node.span, format!("blocksize {size} is not a power of two"))
+            .error(node.span, what)
             .hint("the 4-bit kernels have blocks of 32, 64, 128, 256, 512, 1024, 2048 and 4096 weights");
-        return None;
     }
-    if !BLOCKSIZES.contains(&size) {
-        problems
-            .error(node.span, format!("no kernel has blocks of {size}"))
-            .hint("the 4-bit kernels have blocks of 32, 64, 128, 256, 512, 1024, 2048 and 4096 weights");
-        return None;
-    }
-    Some(size)
+    blocksize
 }
 
 fn steps(node: &Node, problems: &mut Problems) -> Option<Vec<HygieneStep>> {

@@ -30,7 +30,7 @@ mod reader;
 mod sections;
 mod workload;
 
-pub use axis::{BATCH_MAX, BLOCKSIZES, Knob, SEQUENCE_MAX, WorkloadKind};
+pub use axis::{Knob, SEQUENCE_MAX, WorkloadKind};
 pub use check::{Finding, examine};
 pub use document::{Override, OverrideError};
 pub use draft::{Change, Draft};
@@ -99,7 +99,7 @@ pub struct Matrix {
     /// What kind of workload it has.
     pub kind: WorkloadKind,
     /// Input and output features by name.
-    pub shapes: BTreeMap<String, (u32, u32)>,
+    pub shapes: BTreeMap<String, crate::model::settings::Shape>,
     /// The axes, in the order of the file.
     pub axes: Vec<Axis>,
     /// Combinations that are never run.

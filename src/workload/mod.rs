@@ -14,6 +14,8 @@ pub mod fast;
 
 pub mod layer;
 
+pub mod kept;
+
 pub mod oracle;
 
 pub mod worker;

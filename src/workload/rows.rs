@@ -102,6 +102,20 @@ impl Rows {
         }
     }
 
+    /// One value as f64, exactly.
+    ///
+    /// # Panics
+    /// If there is no such row or column.
+    pub fn value(&self, row: usize, column: usize) -> f64 {
+        assert!(column < self.width, "column {column} of {}", self.width);
+        let at = row * self.width + column;
+        f64::from(match &self.words {
+            Words::Bf16(values) => values[at].widen(),
+            Words::Fp16(values) => values[at].widen(),
+            Words::Fp32(values) => values[at],
+        })
+    }
+
     /// All values as f32, exactly.
     pub fn widened(&self) -> Vec<f32> {
         match &self.words {

@@ -3,7 +3,10 @@
 //! Owns the checks that make the numeric code total: whoever holds one of these types cannot index out
 //! of range. Computes nothing.
 
+use std::ops::Range;
+
 use super::reference::codebook::CodeBook;
+use super::reference::quantize_8bit::NESTED_BLOCKSIZE;
 use crate::model::settings::{Blocksize, DimensionError, FloatType, QuantType, Shape, Storage};
 
 /// Why a layer cannot be made or called.
@@ -114,6 +117,38 @@ pub struct LayerSpec {
     pub storage: Storage,
     /// The format of the product; none leaves it to the first input, see [`settle_compute`].
     pub compute: Option<FloatType>,
+}
+
+impl LayerSpec {
+    /// The blocks that hold elements of a row; a block may cross the end of a row.
+    pub(super) fn blocks_of(&self, row: usize) -> Range<usize> {
+        let (width, blocksize) = (self.shape.width(), self.blocksize.elements());
+        row * width / blocksize..((row + 1) * width).div_ceil(blocksize)
+    }
+
+    /// The elements of whole blocks, less what the last one lacks.
+    pub(super) fn elements_of(&self, blocks: &Range<usize>) -> Range<usize> {
+        let blocksize = self.blocksize.elements();
+        blocks.start * blocksize..(blocks.end * blocksize).min(self.shape.elements())
+    }
+
+    /// The packed bytes of the blocks of a row.
+    pub(super) fn bytes_of(&self, row: usize) -> Range<usize> {
+        let elements = self.elements_of(&self.blocks_of(row));
+        elements.start / 2..elements.end.div_ceil(2)
+    }
+
+    /// The nested blocks that hold the block maxima of a row.
+    pub(super) fn nested_blocks_of(&self, row: usize) -> Range<usize> {
+        let blocks = self.blocks_of(row);
+        blocks.start / NESTED_BLOCKSIZE..blocks.end.div_ceil(NESTED_BLOCKSIZE)
+    }
+
+    /// The blocks of a nested block; the last one may lack some.
+    pub(super) fn blocks_of_nested(&self, nested: usize) -> Range<usize> {
+        let blocks = self.shape.elements().div_ceil(self.blocksize.elements());
+        nested * NESTED_BLOCKSIZE..((nested + 1) * NESTED_BLOCKSIZE).min(blocks)
+    }
 }
 
 /// The compute format of a call, and what the layer remembers after it.

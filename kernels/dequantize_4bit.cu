@@ -2,8 +2,9 @@
 //
 // packed ceil(n / 2) bytes; absmax ceil(n / blocksize) f32; y n elements of T
 //
-// Set `bnb`: 64 threads with 16 consecutive outputs each, 1024 a thread block. Set `tuned`: neighbouring threads store
-// neighbouring 16 bytes, so that no sector is written twice. A group of 16 never crosses a quantisation block.
+// Set `bnb`: 64 threads with 16 outputs each, 1024 a thread block. Set `tuned`: larger thread blocks, and all loads of a
+// thread before its first store. In both, neighbouring threads store neighbouring 16 bytes, so that no sector is written
+// twice, and 16 bytes never cross a quantisation block.
 #include "codebook.cuh"
 
 constexpr u32 OUTPUTS = 16;
@@ -43,30 +44,43 @@ struct Store<Fp16> {
     DEVICE void vector(u16* y, const u16* values) { store_eight(y, values); }
 };
 
+// Two indices a byte in `word`, E elements of them, under one scale.
+template <typename T, u32 E>
+DEVICE void decode(const float* table, u32 word, float scale, typename T::Word* values) {
+#pragma unroll
+    for (u32 i = 0; i < E; i++) {
+        const u32 index = word >> (8 * (i / 2) + (i % 2 == 0 ? 4 : 0)) & 15;
+        values[i] = T::round(multiply_flushed(table[index], scale));
+    }
+}
+
+// The packed bytes of one vector: two or four of them.
+template <u32 E>
+DEVICE u32 load(const u8* packed, u64 vector) {
+    return E == 4 ? u32(reinterpret_cast<const u16*>(packed)[vector]) : reinterpret_cast<const u32*>(packed)[vector];
+}
+
 template <typename Book, typename T>
 DEVICE void dequantize(const u8* packed, const float* absmax, typename T::Word* y, u32 blocksize_log2, u64 n) {
+    constexpr u32 E = Store<T>::ELEMENTS;
     __shared__ float table[16];
     fill<Book>(table);
-    const u64 first = (u64(blockIdx.x) * blockDim.x + threadIdx.x) * OUTPUTS;
-    if (first >= n) return;
-    const float scale = absmax[first >> blocksize_log2];
-    const u64 left = n - first;
-    if (left >= OUTPUTS) {
-        const uint2 words = *reinterpret_cast<const uint2*>(packed + first / 2);
-        typename T::Word values[OUTPUTS];
+    const u64 start = u64(blockIdx.x) * blockDim.x * OUTPUTS;
 #pragma unroll
-        for (u32 i = 0; i < OUTPUTS; i++) {
-            const u32 word = i < 8 ? words.x : words.y;
-            const u32 index = word >> (8 * (i % 8 / 2) + (i % 2 == 0 ? 4 : 0)) & 15;
-            values[i] = T::round(multiply_flushed(table[index], scale));
+    for (u32 turn = 0; turn < OUTPUTS / E; turn++) {
+        const u64 first = start + (u64(turn) * blockDim.x + threadIdx.x) * E;
+        if (first >= n) return;
+        const float scale = absmax[first >> blocksize_log2];
+        if (n - first >= E) {
+            typename T::Word values[E];
+            decode<T, E>(table, load<E>(packed, first / E), scale, values);
+            Store<T>::vector(y + first, values);
+            continue;
         }
-#pragma unroll
-        for (u32 i = 0; i < OUTPUTS; i += Store<T>::ELEMENTS) Store<T>::vector(y + first + i, values + i);
-        return;
-    }
-    for (u32 i = 0; i < left; i++) {
-        const u32 index = packed[(first + i) / 2] >> (i % 2 == 0 ? 4 : 0) & 15;
-        y[first + i] = T::round(multiply_flushed(table[index], scale));
+        for (u64 i = first; i < n; i++) {
+            const u32 index = packed[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15;
+            y[i] = T::round(multiply_flushed(table[index], scale));
+        }
     }
 }
 
@@ -85,8 +99,7 @@ DEVICE void dequantize_tuned(const u8* packed, const float* absmax, typename T::
     for (u32 turn = 0; turn < TURNS; turn++) {
         const u64 vector = first + turn * blockDim.x;
         if (vector >= vectors) continue;
-        words[turn] = E == 4 ? u32(reinterpret_cast<const u16*>(packed)[vector])
-                             : reinterpret_cast<const u32*>(packed)[vector];
+        words[turn] = load<E>(packed, vector);
         scales[turn] = absmax[vector * E >> blocksize_log2];
     }
 #pragma unroll
@@ -94,11 +107,7 @@ DEVICE void dequantize_tuned(const u8* packed, const float* absmax, typename T::
         const u64 vector = first + turn * blockDim.x;
         if (vector >= vectors) continue;
         typename T::Word values[E];
-#pragma unroll
-        for (u32 i = 0; i < E; i++) {
-            const u32 index = words[turn] >> (8 * (i / 2) + (i % 2 == 0 ? 4 : 0)) & 15;
-            values[i] = T::round(multiply_flushed(table[index], scales[turn]));
-        }
+        decode<T, E>(table, words[turn], scales[turn], values);
         Store<T>::vector(y + vector * E, values);
     }
 }

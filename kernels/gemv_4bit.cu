@@ -114,39 +114,52 @@ DEVICE void gemv_tuned(const u16* x, const u8* packed, const float* absmax, cons
     const u32 lane = threadIdx.x % WARP;
     const u32* lookup = shared + lane;
     const u32 stride = gridDim.x * TUNED_WARPS * TUNED_ROWS;
-    const u32 first = (blockIdx.x * TUNED_WARPS + threadIdx.x / WARP) * TUNED_ROWS;
-    for (u32 row = first; row < out_features; row += stride) {
-        float acc[TUNED_ROWS];
-        u64 starts[TUNED_ROWS];
-        uint4 next[TUNED_ROWS];
+    const u32 own = lane * RUN;
+    u32 row = (blockIdx.x * TUNED_WARPS + threadIdx.x / WARP) * TUNED_ROWS;
+    if (row >= out_features) return;
+    // What the next step works on is always on its way, also over the end of a row: the first step of the next rows is
+    // fetched in the last one of these. A row too many computes the last one again and is not stored.
+    u64 starts[TUNED_ROWS];
+    uint4 next[TUNED_ROWS] = {};
+    float next_scale[TUNED_ROWS] = {};
+    const auto fetch = [&](u32 r, u64 at) {
+        next[r] = __ldcs(reinterpret_cast<const uint4*>(packed + at / 2));
+        next_scale[r] = __ldcs(absmax + (at >> blocksize_log2));
+    };
 #pragma unroll
-        for (u32 r = 0; r < TUNED_ROWS; r++) {
-            acc[r] = 0.0f;
-            // A row too many computes the last one again and is not stored.
-            starts[r] = u64(min(row + r, out_features - 1)) * in_features;
-            if (lane * RUN < in_features) next[r] = __ldcs(reinterpret_cast<const uint4*>(packed + (starts[r] + lane * RUN) / 2));
-        }
-        for (u32 k = lane * RUN; k < in_features; k += CHUNK) {
+    for (u32 r = 0; r < TUNED_ROWS; r++) {
+        starts[r] = u64(min(row + r, out_features - 1)) * in_features;
+        if (own < in_features) fetch(r, starts[r] + own);
+    }
+    for (; row < out_features; row += stride) {
+        float acc[TUNED_ROWS] = {};
+        u64 after[TUNED_ROWS];
+#pragma unroll
+        for (u32 r = 0; r < TUNED_ROWS; r++) after[r] = u64(min(row + stride + r, out_features - 1)) * in_features;
+        for (u32 k = own; k < in_features; k += CHUNK) {
             const uint4* x_of_lane = activations + k / CHUNK * 4 * WARP + lane;
             uint4 words[TUNED_ROWS];
             u32 scales[TUNED_ROWS];
+            const bool is_last = k + CHUNK >= in_features;
 #pragma unroll
             for (u32 r = 0; r < TUNED_ROWS; r++) {
                 words[r] = next[r];
-                scales[r] = T::round(__ldg(absmax + ((starts[r] + k) >> blocksize_log2))) * 0x10001u;
-                if (k + CHUNK < in_features) next[r] = __ldcs(reinterpret_cast<const uint4*>(packed + (starts[r] + k + CHUNK) / 2));
+                scales[r] = T::round(next_scale[r]) * 0x10001u;
+                fetch(r, is_last ? after[r] + own : starts[r] + k + CHUNK);
             }
             const uint4 x0 = x_of_lane[0], x1 = x_of_lane[WARP], x2 = x_of_lane[2 * WARP], x3 = x_of_lane[3 * WARP];
 #pragma unroll
-            for (u32 r = 0; r < TUNED_ROWS; r++) {
-                acc[r] = accumulate_word<T>(acc[r], lookup, words[r].x, scales[r], x0);
-                acc[r] = accumulate_word<T>(acc[r], lookup, words[r].y, scales[r], x1);
-                acc[r] = accumulate_word<T>(acc[r], lookup, words[r].z, scales[r], x2);
-                acc[r] = accumulate_word<T>(acc[r], lookup, words[r].w, scales[r], x3);
-            }
+            for (u32 r = 0; r < TUNED_ROWS; r++) acc[r] = accumulate_word<T>(acc[r], lookup, words[r].x, scales[r], x0);
+#pragma unroll
+            for (u32 r = 0; r < TUNED_ROWS; r++) acc[r] = accumulate_word<T>(acc[r], lookup, words[r].y, scales[r], x1);
+#pragma unroll
+            for (u32 r = 0; r < TUNED_ROWS; r++) acc[r] = accumulate_word<T>(acc[r], lookup, words[r].z, scales[r], x2);
+#pragma unroll
+            for (u32 r = 0; r < TUNED_ROWS; r++) acc[r] = accumulate_word<T>(acc[r], lookup, words[r].w, scales[r], x3);
         }
 #pragma unroll
         for (u32 r = 0; r < TUNED_ROWS; r++) {
+            starts[r] = after[r];
             const float sum = sum_of_lanes(acc[r]);
             if (lane == 0 && row + r < out_features) y[row + r] = T::round(sum);
         }

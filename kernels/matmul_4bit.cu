@@ -107,10 +107,15 @@ DEVICE void matmul_fused(const u16* x, const u8* packed, const float* absmax, u1
         float sums[2][4] = {};
         u64 starts[4];
         uint4 next[4];
+        float next_scale[4];
+        const auto fetch = [&](u32 c, u32 piece) {
+            next[c] = __ldcs(reinterpret_cast<const uint4*>(packed + (starts[c] + piece * FUSED_K) / 2));
+            next_scale[c] = __ldcs(absmax + ((starts[c] + piece * FUSED_K) >> blocksize_log2));
+        };
 #pragma unroll
         for (u32 c = 0; c < 4; c++) {
             starts[c] = u64(min(column + g + 8 * c, out_features - 1)) * in_features + t * 32;
-            if (warp < pieces) next[c] = __ldcs(reinterpret_cast<const uint4*>(packed + (starts[c] + warp * FUSED_K) / 2));
+            if (warp < pieces) fetch(c, warp);
         }
         for (u32 piece = warp; piece < pieces; piece += FUSED_WARPS) {
             uint4 words[4];
@@ -118,9 +123,8 @@ DEVICE void matmul_fused(const u16* x, const u8* packed, const float* absmax, u1
 #pragma unroll
             for (u32 c = 0; c < 4; c++) {
                 words[c] = next[c];
-                scales[c] = __ldg(absmax + ((starts[c] + piece * FUSED_K) >> blocksize_log2));
-                const u32 after = piece + FUSED_WARPS;
-                if (after < pieces) next[c] = __ldcs(reinterpret_cast<const uint4*>(packed + (starts[c] + after * FUSED_K) / 2));
+                scales[c] = next_scale[c];
+                if (piece + FUSED_WARPS < pieces) fetch(c, piece + FUSED_WARPS);
             }
 #pragma unroll
             for (u32 v = 0; v < 4; v++) {

@@ -73,10 +73,29 @@ extern "C" __global__ void __launch_bounds__(512)
     *mean = __double2float_rn(sum / double(n));
 }
 
+// Eight elements a thread, in two or one vectors of each side.
 template <typename From, typename To>
 DEVICE void cast(const typename From::Word* x, typename To::Word* y, u64 n) {
-    const u64 i = global_thread();
-    if (i < n) y[i] = To::round(From::widen(x[i]));
+    constexpr u32 E = 8;
+    typedef typename From::Word Source;
+    typedef typename To::Word Result;
+    const u64 first = global_thread() * E;
+    if (first >= n) return;
+    if (n - first < E) {
+        for (u64 i = first; i < n; i++) y[i] = To::round(From::widen(x[i]));
+        return;
+    }
+    Source source[E];
+    Result result[E];
+    uint4 words[sizeof(source) / sizeof(uint4)], rounded[sizeof(result) / sizeof(uint4)];
+#pragma unroll
+    for (u32 i = 0; i < sizeof(source) / sizeof(uint4); i++) words[i] = reinterpret_cast<const uint4*>(x + first)[i];
+    memcpy(source, words, sizeof(source));
+#pragma unroll
+    for (u32 i = 0; i < E; i++) result[i] = To::round(From::widen(source[i]));
+    memcpy(rounded, result, sizeof(result));
+#pragma unroll
+    for (u32 i = 0; i < sizeof(result) / sizeof(uint4); i++) reinterpret_cast<uint4*>(y + first)[i] = rounded[i];
 }
 
 #define CAST(from, From, to, To)                                                                                      \

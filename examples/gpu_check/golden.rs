@@ -86,7 +86,7 @@ struct Case<'a> {
 ///
 /// # Errors
 /// The device's.
-pub fn check(kernels: &Kernels, verdict: &mut Verdict) -> Result<(), GpuError> {
+pub(crate) fn check(kernels: &Kernels, verdict: &mut Verdict) -> Result<(), GpuError> {
     let (vectors, cuda) = (unpacked(VECTORS), unpacked(CUDA));
     let by_id = |record: &'_ Value| (record["id"].as_str().unwrap_or_default().to_owned(), record["cuda"].clone());
     let cuda: BTreeMap<String, Value> = cuda["vectors"].as_array().into_iter().flatten().map(by_id).collect();

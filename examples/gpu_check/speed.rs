@@ -97,7 +97,7 @@ fn median(context: &Rc<Context>, mut run: impl FnMut(usize) -> Result<(), GpuErr
 ///
 /// # Errors
 /// The device's.
-pub fn measure(context: &Rc<Context>) -> Result<(), GpuError> {
+pub(crate) fn measure(context: &Rc<Context>) -> Result<(), GpuError> {
     let kernels = Kernels::new(context, Code::Any)?;
     let blas = Blas::load(context)?;
     println!("\n## Speed\n");

@@ -108,7 +108,8 @@ impl Kernels {
         x.holds(&name, "x", n * from.bytes())?;
         y.holds(&name, "y", n * to.bytes())?;
         let arguments = [Argument::Pointer(x.address), Argument::Pointer(y.address), Argument::U64(n)];
-        self.elements(Source::Reductions, &name, n, stream, &arguments)
+        // Eight elements a thread.
+        self.elements(Source::Reductions, &name, n.div_ceil(8), stream, &arguments)
     }
 
     /// The weights of `random` for a layer with `in_features` inputs, `n` fp32.

@@ -8,7 +8,7 @@
 //
 // Lane l of a warp takes the elements 32 l to 32 l + 31 of every 1024, in order, into one f32; a tree of shuffles adds
 // the lanes. Set `bnb`: four warps a thread block, one output row a warp. Set `tuned`: the same additions in the same
-// order, with table look-ups for two elements at a time, in as many copies as shared memory has banks.
+// order, with table look-ups for two elements at a time. in_features is at most 16384 there.
 #include "codebook.cuh"
 
 constexpr u32 RUN = 32;
@@ -75,44 +75,54 @@ DEVICE void gemv(const typename T::Word* x, const u8* packed, const float* absma
     if (lane == 0) y[row] = T::round(acc);
 }
 
-constexpr u32 TUNED_WARPS = 8;
+constexpr u32 TUNED_WARPS = 16;
 constexpr u32 TUNED_ROWS = 2;
-// Look-up words: for each byte of packed weights two table values, once for every bank.
-constexpr u32 LOOKUP_WORDS = 256 * WARP;
+// Shared memory is 256 lines of 256 bytes. The first half of line b holds the two table values of byte b of packed
+// weights, once for each lane; the second halves hold the activations. So a byte that lies at bits 8 to 15 is the
+// address of its line, and no two lanes meet in a bank.
+constexpr u32 LINES = 256;
+constexpr u32 LINE_BYTES = 256;
+constexpr u32 ACTIVATIONS_AT = 128;
+constexpr u32 VECTORS_PER_LINE = 8;
 
 template <typename T>
-DEVICE float accumulate_byte(float acc, const u32* lookup, u32 byte, u32 s, u32 x) {
-    const u32 product = T::multiply_pair(x, T::multiply_pair(lookup[byte * WARP], s));
+DEVICE float accumulate_byte(float acc, const u8* lookup, u32 line, u32 s, u32 x) {
+    const u32 q = *reinterpret_cast<const u32*>(lookup + line);
+    const u32 product = T::multiply_pair(x, T::multiply_pair(q, s));
     return add_flushed(add_flushed(acc, T::low(product)), T::high(product));
 }
 
-// Four bytes of packed weights with the eight activations they meet.
+// Four bytes of packed weights with the eight activations they meet. `own` is the lane's place in a line.
 template <typename T>
-DEVICE float accumulate_word(float acc, const u32* lookup, u32 word, u32 s, uint4 x) {
-    acc = accumulate_byte<T>(acc, lookup, word & 255, s, x.x);
-    acc = accumulate_byte<T>(acc, lookup, word >> 8 & 255, s, x.y);
-    acc = accumulate_byte<T>(acc, lookup, word >> 16 & 255, s, x.z);
-    return accumulate_byte<T>(acc, lookup, word >> 24, s, x.w);
+DEVICE float accumulate_word(float acc, const u8* lookup, u32 own, u32 word, u32 s, uint4 x) {
+    acc = accumulate_byte<T>(acc, lookup, (word << 8 & 0xff00) | own, s, x.x);
+    acc = accumulate_byte<T>(acc, lookup, (word & 0xff00) | own, s, x.y);
+    acc = accumulate_byte<T>(acc, lookup, (word >> 8 & 0xff00) | own, s, x.z);
+    return accumulate_byte<T>(acc, lookup, (word >> 16 & 0xff00) | own, s, x.w);
 }
 
-// `shared` holds the look-up words and then the activations, 16 bytes of each lane side by side, so that neither is
-// read with a bank conflict. Every thread block walks over rows until there are none left.
+// Where vector `i` of the activations lies.
+DEVICE u32 place(u32 i) { return i / VECTORS_PER_LINE * LINE_BYTES + ACTIVATIONS_AT + i % VECTORS_PER_LINE * 16; }
+
+// Every thread block walks over rows until there are none left. Eight activations of each lane lie side by side.
 template <typename T>
 DEVICE void gemv_tuned(const u16* x, const u8* packed, const float* absmax, const float* code, u16* y, u32 in_features,
                        u32 out_features, u32 blocksize_log2) {
-    extern __shared__ u32 shared[];
-    uint4* activations = reinterpret_cast<uint4*>(shared + LOOKUP_WORDS);
-    for (u32 i = threadIdx.x; i < LOOKUP_WORDS; i += blockDim.x) {
+    extern __shared__ uint4 shared[];
+    u8* lines = reinterpret_cast<u8*>(shared);
+    for (u32 i = threadIdx.x; i < LINES * WARP; i += blockDim.x) {
         const u32 byte = i / WARP;
-        shared[i] = T::round(code[byte >> 4]) | u32(T::round(code[byte & 15])) << 16;
+        const u32 values = T::round(code[byte >> 4]) | u32(T::round(code[byte & 15])) << 16;
+        *reinterpret_cast<u32*>(lines + byte * LINE_BYTES + i % WARP * 4) = values;
     }
     for (u32 i = threadIdx.x; i < in_features / 8; i += blockDim.x) {
         const u32 chunk = i / (CHUNK / 8), lane = i / 4 % WARP, quarter = i % 4;
-        activations[(chunk * 4 + quarter) * WARP + lane] = reinterpret_cast<const uint4*>(x)[i];
+        const uint4 vector = reinterpret_cast<const uint4*>(x)[i];
+        *reinterpret_cast<uint4*>(lines + place((chunk * 4 + quarter) * WARP + lane)) = vector;
     }
     __syncthreads();
     const u32 lane = threadIdx.x % WARP;
-    const u32* lookup = shared + lane;
+    const u32 place_in_line = lane * 4;
     const u32 stride = gridDim.x * TUNED_WARPS * TUNED_ROWS;
     const u32 own = lane * RUN;
     u32 row = (blockIdx.x * TUNED_WARPS + threadIdx.x / WARP) * TUNED_ROWS;
@@ -137,7 +147,7 @@ DEVICE void gemv_tuned(const u16* x, const u8* packed, const float* absmax, cons
 #pragma unroll
         for (u32 r = 0; r < TUNED_ROWS; r++) after[r] = u64(min(row + stride + r, out_features - 1)) * in_features;
         for (u32 k = own; k < in_features; k += CHUNK) {
-            const uint4* x_of_lane = activations + k / CHUNK * 4 * WARP + lane;
+            const u8* x_of_lane = lines + place(k / CHUNK * 4 * WARP + lane);
             uint4 words[TUNED_ROWS];
             u32 scales[TUNED_ROWS];
             const bool is_last = k + CHUNK >= in_features;
@@ -147,15 +157,18 @@ DEVICE void gemv_tuned(const u16* x, const u8* packed, const float* absmax, cons
                 scales[r] = T::round(next_scale[r]) * 0x10001u;
                 fetch(r, is_last ? after[r] + own : starts[r] + k + CHUNK);
             }
-            const uint4 x0 = x_of_lane[0], x1 = x_of_lane[WARP], x2 = x_of_lane[2 * WARP], x3 = x_of_lane[3 * WARP];
+            uint4 vectors[4];
 #pragma unroll
-            for (u32 r = 0; r < TUNED_ROWS; r++) acc[r] = accumulate_word<T>(acc[r], lookup, words[r].x, scales[r], x0);
+            for (u32 i = 0; i < 4; i++) {
+                vectors[i] = *reinterpret_cast<const uint4*>(x_of_lane + i * (WARP / VECTORS_PER_LINE * LINE_BYTES));
+            }
 #pragma unroll
-            for (u32 r = 0; r < TUNED_ROWS; r++) acc[r] = accumulate_word<T>(acc[r], lookup, words[r].y, scales[r], x1);
-#pragma unroll
-            for (u32 r = 0; r < TUNED_ROWS; r++) acc[r] = accumulate_word<T>(acc[r], lookup, words[r].z, scales[r], x2);
-#pragma unroll
-            for (u32 r = 0; r < TUNED_ROWS; r++) acc[r] = accumulate_word<T>(acc[r], lookup, words[r].w, scales[r], x3);
+            for (u32 r = 0; r < TUNED_ROWS; r++) {
+                acc[r] = accumulate_word<T>(acc[r], lines, place_in_line, words[r].x, scales[r], vectors[0]);
+                acc[r] = accumulate_word<T>(acc[r], lines, place_in_line, words[r].y, scales[r], vectors[1]);
+                acc[r] = accumulate_word<T>(acc[r], lines, place_in_line, words[r].z, scales[r], vectors[2]);
+                acc[r] = accumulate_word<T>(acc[r], lines, place_in_line, words[r].w, scales[r], vectors[3]);
+            }
         }
 #pragma unroll
         for (u32 r = 0; r < TUNED_ROWS; r++) {
@@ -174,7 +187,7 @@ DEVICE void gemv_tuned(const u16* x, const u8* packed, const float* absmax, cons
     }
 
 #define GEMV_TUNED(format, T)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(256, 4)                                                              \
+    extern "C" __global__ void __launch_bounds__(512, 2)                                                              \
         gemv_4bit_##format##_tuned(const u16* x, const u8* packed, const float* absmax, const float* code, u16* y,    \
                                    u32 in_features, u32 out_features, u32 blocksize_log2) {                           \
         gemv_tuned<T>(x, packed, absmax, code, y, in_features, out_features, blocksize_log2);                         \

@@ -40,9 +40,13 @@ impl Gemv {
 
 /// Output rows of a thread block of the `bnb` kernel, one a warp.
 const ROWS_PER_BLOCK: u32 = 4;
-/// Output rows that a thread block of the tuned kernel takes at a time.
-const TUNED_ROWS_PER_BLOCK: u32 = 16;
-/// Bytes of the look-up tables of both tuned kernels.
+/// Output rows that a thread block of the tuned one-row kernel takes at a time.
+const TUNED_ROWS_PER_BLOCK: u32 = 32;
+/// Its shared memory in bytes: look-up tables, and between them the activations.
+const TUNED_SHARED_BYTES: u32 = 64 * 1024;
+/// The longest row of activations that fits between the tables.
+const TUNED_IN_FEATURES_MAX: u64 = 16_384;
+/// Bytes of the look-up tables of the tuned product of several rows.
 const LOOKUP_BYTES: u32 = 32 * 1024;
 /// Bytes of the partial sums of the tuned product of several rows.
 const PARTIAL_BYTES: u32 = 8 * 32 * 8 * 4;
@@ -85,14 +89,13 @@ impl Kernels {
             Argument::U32(out_features as u32),
             Argument::U32(gemv.packing().blocksize_log2()),
         ];
-        let shared_bytes = LOOKUP_BYTES + (in_features.next_multiple_of(1024) * 2) as u32;
-        let fits = shared_bytes <= self.context.facts().shared_bytes_max;
+        let fits = in_features <= TUNED_IN_FEATURES_MAX && TUNED_SHARED_BYTES <= self.context.facts().shared_bytes_max;
         let geometry = match (tuning, gemv.format) {
             (Tuning::Tuned, FloatType::Bf16 | FloatType::Fp16) if fits => {
                 name.push_str("_tuned");
-                let resident = self.context.facts().multiprocessors * 4;
+                let resident = self.context.facts().multiprocessors * 2;
                 let blocks = (out_features as u32).div_ceil(TUNED_ROWS_PER_BLOCK).min(resident);
-                Geometry { shared_bytes, ..linear(&name, u64::from(blocks), 256)? }
+                Geometry { shared_bytes: TUNED_SHARED_BYTES, ..linear(&name, u64::from(blocks), 512)? }
             }
             (Tuning::Tuned | Tuning::Bnb, FloatType::Bf16 | FloatType::Fp16 | FloatType::Fp32) => {
                 linear(&name, out_features.div_ceil(u64::from(ROWS_PER_BLOCK)), 128)?

@@ -8,7 +8,7 @@
 //
 // Lane l of a warp takes the elements 32 l to 32 l + 31 of every 1024, in order, into one f32; a tree of shuffles adds
 // the lanes. Set `bnb`: four warps a thread block, one output row a warp. Set `tuned`: the same additions in the same
-// order, with table look-ups for two elements at a time. in_features is at most 16384 there.
+// order, with table look-ups for two elements at a time; in_features is then a multiple of 512 from 1024 to 16384.
 #include "codebook.cuh"
 
 constexpr u32 RUN = 32;
@@ -78,41 +78,56 @@ DEVICE void gemv(const typename T::Word* x, const u8* packed, const float* absma
 constexpr u32 TUNED_WARPS = 16;
 constexpr u32 TUNED_ROWS = 2;
 // Shared memory is 256 lines of 256 bytes. The first half of line b holds the two table values of byte b of packed
-// weights, once for each lane; the second halves hold the activations. So a byte that lies at bits 8 to 15 is the
-// address of its line, and no two lanes meet in a bank.
+// weights, once for each lane; the second halves hold the activations. So one permutation of bytes makes an address, and
+// no two lanes meet in a bank.
 constexpr u32 LINES = 256;
 constexpr u32 LINE_BYTES = 256;
 constexpr u32 ACTIVATIONS_AT = 128;
 constexpr u32 VECTORS_PER_LINE = 8;
+// The lines begin at this address of the shared window, whatever lies before them, so that a look-up has it as an
+// immediate. Dynamic shared memory begins at 0, or at 1024 where the system keeps the first KiB; the launch asks for so
+// much more.
+constexpr u32 LINES_AT = 1024;
+
+// Volatile, so that it stays behind the barrier after the tables were written.
+DEVICE u32 look_up(u32 line) {
+    u32 values;
+    asm volatile("ld.shared.u32 %0, [%1+1024];" : "=r"(values) : "r"(line));
+    return values;
+}
 
 template <typename T>
-DEVICE float accumulate_byte(float acc, const u8* lookup, u32 line, u32 s, u32 x) {
-    const u32 q = *reinterpret_cast<const u32*>(lookup + line);
+DEVICE float accumulate_byte(float acc, u32 line, u32 s, u32 x) {
+    const u32 q = look_up(line);
     const u32 product = T::multiply_pair(x, T::multiply_pair(q, s));
     return add_flushed(add_flushed(acc, T::low(product)), T::high(product));
 }
 
-// Four bytes of packed weights with the eight activations they meet. `own` is the lane's place in a line.
+// The address of a line: byte `i` of the packed weights names the line, `own` is the lane's place in it.
+DEVICE u32 line_of(u32 word, u32 i, u32 own) { return __byte_perm(word, own, 0x5504 | i << 4); }
+
+// Sixteen bytes of packed weights with the 32 activations they meet.
 template <typename T>
-DEVICE float accumulate_word(float acc, const u8* lookup, u32 own, u32 word, u32 s, uint4 x) {
-    acc = accumulate_byte<T>(acc, lookup, (word << 8 & 0xff00) | own, s, x.x);
-    acc = accumulate_byte<T>(acc, lookup, (word & 0xff00) | own, s, x.y);
-    acc = accumulate_byte<T>(acc, lookup, (word >> 8 & 0xff00) | own, s, x.z);
-    return accumulate_byte<T>(acc, lookup, (word >> 16 & 0xff00) | own, s, x.w);
+DEVICE float accumulate_run(float acc, u32 own, const uint4& words, u32 s, const uint4* vectors) {
+    const u32 parts[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        const u32 pairs[4] = {vectors[i].x, vectors[i].y, vectors[i].z, vectors[i].w};
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) acc = accumulate_byte<T>(acc, line_of(parts[i], j, own), s, pairs[j]);
+    }
+    return acc;
 }
 
 // Where vector `i` of the activations lies.
 DEVICE u32 place(u32 i) { return i / VECTORS_PER_LINE * LINE_BYTES + ACTIVATIONS_AT + i % VECTORS_PER_LINE * 16; }
 
-// Every thread block walks over rows until there are none left. Eight activations of each lane lie side by side.
+// The look-up tables and the activations to shared memory.
 template <typename T>
-DEVICE void gemv_tuned(const u16* x, const u8* packed, const float* absmax, const float* code, u16* y, u32 in_features,
-                       u32 out_features, u32 blocksize_log2) {
-    extern __shared__ uint4 shared[];
-    u8* lines = reinterpret_cast<u8*>(shared);
+DEVICE void fill_lines(u8* lines, const float* code, const u16* x, u32 in_features) {
     for (u32 i = threadIdx.x; i < LINES * WARP; i += blockDim.x) {
         const u32 byte = i / WARP;
-        const u32 values = T::round(code[byte >> 4]) | u32(T::round(code[byte & 15])) << 16;
+        const u32 values = T::round_pair(code[byte >> 4], code[byte & 15]);
         *reinterpret_cast<u32*>(lines + byte * LINE_BYTES + i % WARP * 4) = values;
     }
     for (u32 i = threadIdx.x; i < in_features / 8; i += blockDim.x) {
@@ -121,58 +136,95 @@ DEVICE void gemv_tuned(const u16* x, const u8* packed, const float* absmax, cons
         *reinterpret_cast<uint4*>(lines + place((chunk * 4 + quarter) * WARP + lane)) = vector;
     }
     __syncthreads();
-    const u32 lane = threadIdx.x % WARP;
-    const u32 place_in_line = lane * 4;
+}
+
+// The 32 activations that a lane meets in a chunk; `place_of_lane` is where it finds the first eight of the first chunk.
+DEVICE void load_run(const u8* place_of_lane, u32 chunk, uint4* vectors) {
+    constexpr u32 STEP = WARP / VECTORS_PER_LINE * LINE_BYTES;
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        vectors[i] = *reinterpret_cast<const uint4*>(place_of_lane + chunk * 4 * STEP + i * STEP);
+    }
+}
+
+// Every thread block walks over pairs of rows until there are none left. What the next step works on is always on its
+// way, also over the end of a row. Where half a chunk is left at the end of a row, one half of the warp takes it for the
+// first row and the other half, with the sums of the first half's lanes, for the second.
+template <typename T>
+DEVICE void gemv_tuned(const u16* x, const u8* packed, const float* absmax, const float* code, u16* y, u32 in_features,
+                       u32 out_features, u32 blocksize_log2) {
+    extern __shared__ uint4 shared[];
+    const u32 begin = u32(__cvta_generic_to_shared(shared));
+    if (begin > LINES_AT) __trap();
+    u8* lines = reinterpret_cast<u8*>(shared) + (LINES_AT - begin);
+    fill_lines<T>(lines, code, x, in_features);
+    const u32 lane = threadIdx.x % WARP, half_lane = lane % (WARP / 2);
+    const bool is_upper = lane >= WARP / 2;
+    const u32 own = lane * 4;
+    const u32 full = in_features / CHUNK;
+    const bool has_half = in_features % CHUNK != 0;
+    const u8* rows[TUNED_ROWS];
+    const float* scales_of_rows[TUNED_ROWS];
+    uint4 next[TUNED_ROWS];
+    float next_scale[TUNED_ROWS];
+    const auto aim = [&](u32 row) {
+#pragma unroll
+        for (u32 r = 0; r < TUNED_ROWS; r++) {
+            // A row too many computes the last one again and is not stored.
+            const u64 start = u64(min(row + r, out_features - 1)) * in_features;
+            rows[r] = packed + start / 2;
+            scales_of_rows[r] = absmax + (start >> blocksize_log2);
+        }
+    };
+    const auto fetch = [&](u32 chunk) {
+        const u32 k = chunk * CHUNK + lane * RUN;
+#pragma unroll
+        for (u32 r = 0; r < TUNED_ROWS; r++) {
+            next[r] = __ldcs(reinterpret_cast<const uint4*>(rows[r] + k / 2));
+            next_scale[r] = __ldcs(scales_of_rows[r] + (k >> blocksize_log2));
+        }
+    };
+    const auto fetch_half = [&]() {
+        const u32 k = full * CHUNK + half_lane * RUN;
+        next[0] = __ldcs(reinterpret_cast<const uint4*>((is_upper ? rows[1] : rows[0]) + k / 2));
+        next_scale[0] = __ldcs((is_upper ? scales_of_rows[1] : scales_of_rows[0]) + (k >> blocksize_log2));
+    };
     const u32 stride = gridDim.x * TUNED_WARPS * TUNED_ROWS;
-    const u32 own = lane * RUN;
     u32 row = (blockIdx.x * TUNED_WARPS + threadIdx.x / WARP) * TUNED_ROWS;
     if (row >= out_features) return;
-    // What the next step works on is always on its way, also over the end of a row: the first step of the next rows is
-    // fetched in the last one of these. A row too many computes the last one again and is not stored.
-    u64 starts[TUNED_ROWS];
-    uint4 next[TUNED_ROWS] = {};
-    float next_scale[TUNED_ROWS] = {};
-    const auto fetch = [&](u32 r, u64 at) {
-        next[r] = __ldcs(reinterpret_cast<const uint4*>(packed + at / 2));
-        next_scale[r] = __ldcs(absmax + (at >> blocksize_log2));
-    };
-#pragma unroll
-    for (u32 r = 0; r < TUNED_ROWS; r++) {
-        starts[r] = u64(min(row + r, out_features - 1)) * in_features;
-        if (own < in_features) fetch(r, starts[r] + own);
-    }
+    aim(row);
+    fetch(0);
     for (; row < out_features; row += stride) {
         float acc[TUNED_ROWS] = {};
-        u64 after[TUNED_ROWS];
-#pragma unroll
-        for (u32 r = 0; r < TUNED_ROWS; r++) after[r] = u64(min(row + stride + r, out_features - 1)) * in_features;
-        for (u32 k = own; k < in_features; k += CHUNK) {
-            const u8* x_of_lane = lines + place(k / CHUNK * 4 * WARP + lane);
-            uint4 words[TUNED_ROWS];
-            u32 scales[TUNED_ROWS];
-            const bool is_last = k + CHUNK >= in_features;
-#pragma unroll
-            for (u32 r = 0; r < TUNED_ROWS; r++) {
-                words[r] = next[r];
-                scales[r] = T::round(next_scale[r]) * 0x10001u;
-                fetch(r, is_last ? after[r] + own : starts[r] + k + CHUNK);
+        uint4 vectors[4];
+        for (u32 chunk = 0; chunk < full; chunk++) {
+            const uint4 words[TUNED_ROWS] = {next[0], next[1]};
+            const u32 s[TUNED_ROWS] = {T::round_pair(next_scale[0], next_scale[0]), T::round_pair(next_scale[1], next_scale[1])};
+            if (chunk + 1 < full) {
+                fetch(chunk + 1);
+            } else if (has_half) {
+                fetch_half();
+            } else {
+                aim(row + stride);
+                fetch(0);
             }
-            uint4 vectors[4];
+            load_run(lines + place(lane), chunk, vectors);
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                vectors[i] = *reinterpret_cast<const uint4*>(x_of_lane + i * (WARP / VECTORS_PER_LINE * LINE_BYTES));
-            }
-#pragma unroll
-            for (u32 r = 0; r < TUNED_ROWS; r++) {
-                acc[r] = accumulate_word<T>(acc[r], lines, place_in_line, words[r].x, scales[r], vectors[0]);
-                acc[r] = accumulate_word<T>(acc[r], lines, place_in_line, words[r].y, scales[r], vectors[1]);
-                acc[r] = accumulate_word<T>(acc[r], lines, place_in_line, words[r].z, scales[r], vectors[2]);
-                acc[r] = accumulate_word<T>(acc[r], lines, place_in_line, words[r].w, scales[r], vectors[3]);
-            }
+            for (u32 r = 0; r < TUNED_ROWS; r++) acc[r] = accumulate_run<T>(acc[r], own, words[r], s[r], vectors);
+        }
+        if (has_half) {
+            const uint4 words = next[0];
+            const u32 s = T::round_pair(next_scale[0], next_scale[0]);
+            aim(row + stride);
+            fetch(0);
+            load_run(lines + place(half_lane), full, vectors);
+            const float moved = __shfl_sync(FULL_WARP, acc[1], half_lane);
+            const float tail = accumulate_run<T>(is_upper ? moved : acc[0], own, words, s, vectors);
+            const float back = __shfl_sync(FULL_WARP, tail, half_lane + WARP / 2);
+            if (!is_upper) acc[0] = tail, acc[1] = back;
         }
 #pragma unroll
         for (u32 r = 0; r < TUNED_ROWS; r++) {
-            starts[r] = after[r];
             const float sum = sum_of_lanes(acc[r]);
             if (lane == 0 && row + r < out_features) y[row + r] = T::round(sum);
         }

@@ -43,18 +43,6 @@ constexpr u32 FUSED_K = 128;
 constexpr u32 LOOKUP_COPIES = 16;
 constexpr u32 LOOKUP_FLOATS = 256 * LOOKUP_COPIES * 2;
 
-DEVICE u32 round_pair(Bf16, float low, float high) {
-    u32 pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-
-DEVICE u32 round_pair(Fp16, float low, float high) {
-    u32 pair;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-
 #define MMA(T, ptx)                                                                                                   \
     DEVICE void multiply_accumulate(T, float* d, const u32* a, const u32* b) {                                        \
         asm("mma.sync.aligned.m16n8k16.row.col.f32." ptx "." ptx ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "       \
@@ -69,7 +57,7 @@ MMA(Fp16, "f16")
 template <typename T>
 DEVICE u32 decode(const float2* lookup, u32 byte, float scale) {
     const float2 values = lookup[byte * LOOKUP_COPIES];
-    return round_pair(T(), multiply_flushed(values.x, scale), multiply_flushed(values.y, scale));
+    return T::round_pair(multiply_flushed(values.x, scale), multiply_flushed(values.y, scale));
 }
 
 DEVICE u32 component(const uint4& words, u32 i) { return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w; }

@@ -73,6 +73,12 @@ struct Bf16 {
         asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
         return product;
     }
+    // Two values side by side, each rounded once.
+    DEVICE u32 round_pair(float low, float high) {
+        u32 pair;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+        return pair;
+    }
     DEVICE float low(u32 pair) { return __uint_as_float(pair << 16); }
     DEVICE float high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 };
@@ -98,6 +104,11 @@ struct Fp16 {
         u32 product;
         asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
         return product;
+    }
+    DEVICE u32 round_pair(float low, float high) {
+        u32 pair;
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+        return pair;
     }
     DEVICE float low(u32 pair) { return widen(u16(pair)); }
     DEVICE float high(u32 pair) { return widen(u16(pair >> 16)); }

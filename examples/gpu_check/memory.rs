@@ -89,6 +89,11 @@ fn trials(context: &Context) -> Vec<Trial> {
         Trial { kernels: KernelSet::Tuned, ..trial("C tuned", base("C")) },
         Trial {
             kernels: KernelSet::Tuned,
+            book: CodeBook::Fp4,
+            ..trial("A tuned fp4 fp16", Linear4bitMemory { compute: FloatType::Fp16, ..base("A") })
+        },
+        Trial {
+            kernels: KernelSet::Tuned,
             ..trial("A tuned batch 8", Linear4bitMemory { batch: batch(8), ..base("A") })
         },
         Trial { kernels: KernelSet::None, ..trial("ABC none", base("ABC")) },

@@ -55,6 +55,7 @@ macro_rules! functions {
                 }
             }
         }
+        #[expect(clippy::too_many_arguments, reason = "cuLaunchKernel has eleven")]
         impl Functions {
             $(
                 /// # Safety

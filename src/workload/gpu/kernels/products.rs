@@ -42,10 +42,12 @@ impl Gemv {
 const ROWS_PER_BLOCK: u32 = 4;
 /// Output rows that a thread block of the tuned one-row kernel takes at a time.
 const TUNED_ROWS_PER_BLOCK: u32 = 32;
-/// Its shared memory in bytes: look-up tables, and between them the activations.
-const TUNED_SHARED_BYTES: u32 = 64 * 1024;
-/// The longest row of activations that fits between the tables.
-const TUNED_IN_FEATURES_MAX: u64 = 16_384;
+/// Its shared memory in bytes: look-up tables, between them the activations, and what lies before the first table.
+const TUNED_SHARED_BYTES: u32 = 65 * 1024;
+/// The rows of activations that it takes: they fit between the tables, and end with a half or a whole chunk.
+const TUNED_IN_FEATURES: std::ops::RangeInclusive<u64> = 1024..=16_384;
+/// Half a chunk.
+const TUNED_MULTIPLE: u64 = 512;
 /// Bytes of the look-up tables of the tuned product of several rows.
 const LOOKUP_BYTES: u32 = 32 * 1024;
 /// Bytes of the partial sums of the tuned product of several rows.
@@ -89,7 +91,9 @@ impl Kernels {
             Argument::U32(out_features as u32),
             Argument::U32(gemv.packing().blocksize_log2()),
         ];
-        let fits = in_features <= TUNED_IN_FEATURES_MAX && TUNED_SHARED_BYTES <= self.context.facts().shared_bytes_max;
+        let fits = TUNED_IN_FEATURES.contains(&in_features)
+            && in_features.is_multiple_of(TUNED_MULTIPLE)
+            && TUNED_SHARED_BYTES <= self.context.facts().shared_bytes_max;
         let geometry = match (tuning, gemv.format) {
             (Tuning::Tuned, FloatType::Bf16 | FloatType::Fp16) if fits => {
                 name.push_str("_tuned");

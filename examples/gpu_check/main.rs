@@ -1,7 +1,7 @@
 //! What a GPU machine has to show: golden conformance, allocator peaks, and speed beside the machine's own ceilings.
 //!
 //! ```text
-//! cargo run --release --example gpu_check [-- golden memory speed]
+//! cargo run --release --example gpu_check [-- kernels golden memory speed]
 //! ```
 //! Prints tables in Markdown, for docs/measurements.md. Exits with 1 if a bit or a byte is not what it has to be; a
 //! speed is a figure and never a failure.
@@ -12,11 +12,14 @@ mod speed;
 
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Instant;
 
 use jetfault::model::settings::Code;
-use jetfault::workload::gpu::driver::Context;
+use jetfault::workload::gpu::driver::{Context, Stream};
 use jetfault::workload::gpu::error::GpuError;
 use jetfault::workload::gpu::kernels::Kernels;
+use jetfault::workload::gpu::self_check::{Finding, KernelCheck, self_check};
+use jetfault::workload::gpu::tensor::Tensor;
 
 /// Counts what is wrong, and says it.
 #[derive(Debug, Default)]
@@ -51,9 +54,16 @@ fn main() -> ExitCode {
 fn check() -> Result<Verdict, GpuError> {
     let parts: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
+    let start = Instant::now();
     let context = Context::open(0)?;
+    let opened = start.elapsed();
+    first_kernel(&context)?;
+    println!("context after {opened:.0?}, first kernel done after {:.0?}\n", start.elapsed());
     let mut verdict = Verdict::default();
     describe(&context)?;
+    if wanted("kernels") {
+        list_kernels(&context, &mut verdict)?;
+    }
     if wanted("golden") {
         println!("\n## Golden vectors\n\n| code | kernels | vectors | exact |\n|---|---|---|---|");
         for code in [Code::Any, Code::Ptx] {
@@ -74,6 +84,14 @@ fn check() -> Result<Verdict, GpuError> {
     Ok(verdict)
 }
 
+/// The first kernel of a process, from loading its image to the end of the wait.
+fn first_kernel(context: &Rc<Context>) -> Result<(), GpuError> {
+    let kernels = Kernels::new(context, Code::Any)?;
+    let (x, y) = (Tensor::of(context, &[-1f32; 64])?, Tensor::new(context, 256)?);
+    kernels.abs(x.buffer(), y.buffer(), 64, Stream::LEGACY)?;
+    context.synchronize()
+}
+
 fn describe(context: &Rc<Context>) -> Result<(), GpuError> {
     let facts = context.facts();
     let (free, total) = context.memory_info()?;
@@ -90,6 +108,21 @@ fn describe(context: &Rc<Context>) -> Result<(), GpuError> {
             }
             Err(error) => println!("| code {code} | {error} |"),
         }
+    }
+    Ok(())
+}
+
+/// Every kernel in both forms, against its twin.
+fn list_kernels(context: &Rc<Context>, verdict: &mut Verdict) -> Result<(), GpuError> {
+    println!("\n## Kernels\n\n| code | launched | right |\n|---|---|---|");
+    for code in [Code::Any, Code::Ptx] {
+        let kernels = Kernels::new(context, code)?;
+        let checks = self_check(&kernels);
+        for KernelCheck { kernel, finding } in &checks {
+            verdict.expect(*finding == Finding::Right, || format!("{}: {kernel}: {finding}", kernels.target().name()));
+        }
+        let right = checks.iter().filter(|check| check.finding == Finding::Right).count();
+        println!("| {} | {} | {right} |", kernels.target().name(), checks.len());
     }
     Ok(())
 }

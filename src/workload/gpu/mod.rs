@@ -21,3 +21,5 @@ pub mod blas;
 pub mod tensor;
 
 pub mod executor;
+
+pub mod self_check;

@@ -14,9 +14,8 @@ use jetfault::workload::gpu::executor::{Executor, Performance, device_model};
 use jetfault::workload::gpu::kernels::Kernels;
 use jetfault::workload::gpu::memory::{EventLog, allocator};
 use jetfault::workload::kept::Kept;
-use jetfault::workload::oracle::{self, Sampling};
+use jetfault::workload::oracle;
 use jetfault::workload::reference::codebook::CodeBook;
-use jetfault::workload::reference::numbers::Reciprocal;
 
 use crate::Verdict;
 
@@ -145,14 +144,13 @@ pub(crate) fn check(context: &Rc<Context>, verdict: &mut Verdict) -> Result<(), 
 fn perform(context: &Rc<Context>, trial: &Trial, verdict: &mut Verdict) -> Result<(), GpuError> {
     let start = Instant::now();
     let (stream, log) = (Stream::LEGACY, EventLog::default());
-    let sampling = Sampling { seed: SEED, rows: SAMPLED_ROWS, reciprocal: Reciprocal::WithinOneUlp };
     let performance = Performance {
         book: trial.book,
         kernels: trial.kernels,
         init: trial.init,
         seed: SEED,
         stream,
-        sampling,
+        sampled_rows: SAMPLED_ROWS,
         is_timed: true,
     };
     let allocator = allocator(trial.memory.allocator, context, stream, log.clone())?;
@@ -217,9 +215,8 @@ fn compare_events(trial: &Trial, got: &[AllocEvent], verdict: &mut Verdict) -> S
 
 /// What the oracle looked at, and how many layers' outputs have the bits of the CPU's.
 fn check_results(executor: &mut Executor, trial: &Trial, verdict: &mut Verdict) -> Result<(String, String), GpuError> {
-    let sampling = Sampling { seed: SEED, rows: SAMPLED_ROWS, reciprocal: Reciprocal::WithinOneUlp };
     let (mut layers, mut outputs) = (0, 0);
-    executor.visit_results(|index, kept: Kept<'_>| {
+    executor.visit_results(|index, kept: Kept<'_>, sampling| {
         let name = trial.memory.layer_name(index);
         match oracle::check(kept, sampling) {
             Ok(checked) => outputs += checked.outputs,
@@ -236,7 +233,7 @@ fn check_results(executor: &mut Executor, trial: &Trial, verdict: &mut Verdict) 
     let last = LayerIndex(trial.memory.layer_count() as u32 - 1);
     let mut layer = executor.download_layer(last)?;
     let y = layer.forward(&executor.input(last))?;
-    let same = executor.output_of(last) == Some(&y);
+    let same = executor.last_output() == Some((last, &y));
     verdict.expect(same, || format!("{}: the last output has other bits than the CPU's", trial.name));
     Ok((checked, format!("{}{}", y.width(), if same { " =" } else { " differ" })))
 }

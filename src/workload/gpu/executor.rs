@@ -16,16 +16,17 @@ use super::kernels::{DeviceBuffer, Kernels, Packing, Tuning};
 use super::memory::GpuAllocator;
 use crate::model::allocator::{BlockHandle, Usage};
 use crate::model::linear4bit_program::{
-    Buffer, DeviceModel, LayerIndex, LayerStage, Linear4bitMemory, Operation, ProgramSink, Role,
+    Buffer, DeviceModel, LayerIndex, LayerStage, Linear4bitMemory, Operation, Place, ProgramSink, Role,
 };
 use crate::model::outcome::PeakMemory;
 use crate::model::settings::{FloatType, Init, KernelSet};
 use crate::workload::fast::zeroed;
 use crate::workload::host_weight::{HostWeight, WeightSource};
-use crate::workload::kept::{Kept, Sample, StoredRows};
+use crate::workload::kept::{Columns, Kept, Sample, Stored, StoredRows};
 use crate::workload::layer::{Layer, Statistics};
 use crate::workload::oracle::Sampling;
 use crate::workload::reference::codebook::{CodeBook, dynamic_map};
+use crate::workload::reference::numbers::Reciprocal;
 use crate::workload::reference::quantize_8bit::{Nested, Quantized8};
 use crate::workload::rows::{IntoWords, Rows};
 use crate::workload::spec::{LayerSpec, StatisticsKind};
@@ -45,8 +46,8 @@ pub struct Performance {
     pub seed: u64,
     /// The stream that the framework is on; quantisation always uses the legacy default stream, as bitsandbytes does.
     pub stream: Stream,
-    /// What is kept of a layer that the program frees.
-    pub sampling: Sampling,
+    /// Rows of each layer that the oracle looks at.
+    pub sampled_rows: usize,
     /// Whether stages are timed with device events.
     pub is_timed: bool,
 }
@@ -108,7 +109,9 @@ pub struct Executor {
     /// The role that was allocated last: a cast is into that one.
     last: Role,
     dense: Dense,
-    outputs: BTreeMap<LayerIndex, Rows>,
+    /// Of each output what the oracle will look at, and the last one whole.
+    outputs: BTreeMap<LayerIndex, Columns>,
+    last_output: Option<(LayerIndex, Rows)>,
     samples: BTreeMap<LayerIndex, Sample>,
     timer: Option<Timer>,
     times: Vec<StageTime>,
@@ -132,6 +135,7 @@ impl Executor {
             last: Role::HostWeight,
             dense: Dense::Unknown,
             outputs: BTreeMap::new(),
+            last_output: None,
             samples: BTreeMap::new(),
             timer: None,
             times: Vec::new(),
@@ -169,30 +173,30 @@ impl Executor {
         }
     }
 
-    /// Visits what is left of every layer, in order, after the program: layers that live are copied back whole, one at
-    /// a time, of those that were freed there is the sample. With `kernels = "none"` there is nothing to visit.
+    /// Visits what is left of every layer whose result was not visited yet, in order, with the sampling under which it
+    /// was kept: layers that live are copied back whole, one at a time, of those that were freed there is the sample.
+    /// With `kernels = "none"` there is nothing to visit.
     ///
     /// # Errors
     /// The device's, or the visitor's.
     pub fn visit_results<E: From<GpuError>>(
         &mut self,
-        mut visit: impl FnMut(LayerIndex, Kept<'_>) -> Result<(), E>,
+        mut visit: impl FnMut(LayerIndex, Kept<'_>, Sampling) -> Result<(), E>,
     ) -> Result<(), E> {
         self.stop_timer()?;
         if self.tuning().is_none() {
             return Ok(());
         }
-        for (index, y) in &self.outputs {
-            let spec = self.spec(*index);
-            let x = self.input(*index);
-            let (x, y) = (&x, y);
-            if let Some(sample) = self.samples.get(index) {
-                let (source, compute) = (self.source(*index), self.memory.compute);
-                let (packed, statistics, y) = (sample.packed(), sample.statistics(), StoredRows::Whole(y));
-                visit(*index, Kept { source, spec: &spec, packed, statistics, compute, x, y })?;
+        for (index, y) in std::mem::take(&mut self.outputs) {
+            let (x, y, sampling) = (&self.input(index), StoredRows::Columns(&y), self.sampling(index));
+            let (source, compute, spec) = (self.source(index), self.memory.compute, &self.spec(index));
+            if let Some(sample) = self.samples.remove(&index) {
+                let (packed, statistics) = (sample.packed(), sample.statistics());
+                visit(index, Kept { source, spec, packed, statistics, compute, x, y }, sampling)?;
             } else {
-                let layer = self.download_layer(*index)?;
-                visit(*index, Kept::of(&layer, x, y))?;
+                let layer = self.download_layer(index)?;
+                let (packed, statistics) = (Stored::Whole(layer.packed()), layer.statistics().into());
+                visit(index, Kept { source, spec, packed, statistics, compute, x, y }, sampling)?;
             }
         }
         Ok(())
@@ -218,9 +222,9 @@ impl Executor {
         Ok(Layer::from_parts(spec, self.source(index), packed, statistics))
     }
 
-    /// The output of the layer at `index`, once it was waited for.
-    pub fn output_of(&self, index: LayerIndex) -> Option<&Rows> {
-        self.outputs.get(&index)
+    /// The last output that was waited for, whole, and its layer.
+    pub fn last_output(&self) -> Option<(LayerIndex, &Rows)> {
+        self.last_output.as_ref().map(|(index, y)| (*index, y))
     }
 
     /// Gives everything back, so that another program can be performed in the same process. A trial does not: its
@@ -240,8 +244,8 @@ impl Executor {
 
     /// The input of the layer at `index`, with the bits that the device made.
     pub fn input(&self, index: LayerIndex) -> Rows {
-        let width = self.memory.shape(index).width();
-        Rows::random(self.rows() as usize, width, self.memory.input, self.performance.seed, index.0)
+        let WeightSource { shape, seed, number } = self.source(index);
+        Rows::random(self.rows() as usize, shape.width(), self.memory.input, seed, number)
     }
 
     /// Flips bits of the first packed byte of the layer at `index`: the injected fault `wrong`.
@@ -266,8 +270,21 @@ impl Executor {
         }
     }
 
+    /// Where the weight and the input of a layer come from. The warm-up takes no number from the sequence, so that a
+    /// cell with it has the numbers of the cell without it.
     fn source(&self, index: LayerIndex) -> WeightSource {
-        WeightSource { shape: self.memory.shape(index), seed: self.performance.seed, number: index.0 }
+        let number = match self.memory.place(index) {
+            Place::WarmUp => u32::MAX,
+            Place::Sequence { iteration, position } => iteration * self.memory.sequence.len() as u32 + position as u32,
+        };
+        WeightSource { shape: self.memory.shape(index), seed: self.performance.seed, number }
+    }
+
+    /// Which rows of a layer the oracle looks at: others for each layer.
+    fn sampling(&self, index: LayerIndex) -> Sampling {
+        let WeightSource { seed, number, .. } = self.source(index);
+        let rows = self.performance.sampled_rows;
+        Sampling { seed: seed.wrapping_add(u64::from(number)), rows, reciprocal: Reciprocal::WithinOneUlp }
     }
 
     fn spec(&self, index: LayerIndex) -> LayerSpec {
@@ -309,7 +326,8 @@ impl Executor {
             FloatType::Fp16 => self.output::<f16>(layer, height)?,
             FloatType::Fp32 => self.output::<f32>(layer, height)?,
         };
-        self.outputs.insert(layer, y);
+        self.outputs.insert(layer, Columns::of(&y, self.sampling(layer)));
+        self.last_output = Some((layer, y));
         Ok(())
     }
 
@@ -321,7 +339,7 @@ impl Executor {
     /// Before the packed weights of a layer go, what the oracle will look at is kept.
     fn keep_sample(&mut self, index: LayerIndex) -> Result<(), GpuError> {
         if self.tuning().is_some() {
-            let sample = Sample::of(&self.download_layer(index)?, self.performance.sampling);
+            let sample = Sample::of(&self.download_layer(index)?, self.sampling(index));
             self.samples.insert(index, sample);
         }
         Ok(())

@@ -72,9 +72,9 @@ fn trials(context: &Context) -> Vec<Trial> {
             measured: &["874.6", "3456.7", "3857.3"],
             ..trial("ABC batch 2", Linear4bitMemory { batch: batch(2), ..base("ABC") })
         },
-        // In the recorded run the collector took the warm-up layer before B was built: 2507.3 there.
+        // A star: in the recorded run the collector had taken the warm-up layer, 41 kB, before B was built.
         Trial {
-            measured: &["0.3", "622.9", "2507.4", "2870.9"],
+            measured: &["0.3", "622.9", "2507.3*", "2870.9"],
             ..trial("256x256, ABC", never(Linear4bitMemory { warm_up: Some(warm_up), ..base("ABC") }))
         },
         trial("ABC hygiene each", never(Linear4bitMemory { hygiene: Hygiene::Each, ..base("ABC") })),
@@ -132,7 +132,8 @@ impl ProgramSink for Watched<'_> {
 /// The device's.
 pub(crate) fn check(context: &Rc<Context>, verdict: &mut Verdict) -> Result<(), GpuError> {
     println!("\n## Memory and results\n");
-    println!("Peaks in MB after each layer: allocated. `events` compares every allocator event with the model's.\n");
+    println!("Peaks in MB after each layer: allocated. `events` compares every allocator event with the model's.");
+    println!("A star: in the recorded run the collector had taken the warm-up layer, 41 kB, before B was built.\n");
     println!("| trial | here | PyTorch, bitsandbytes | reserved | events | oracle | exact outputs | product | s |");
     println!("|---|---|---|---|---|---|---|---|---|");
     for trial in trials(context) {
@@ -159,7 +160,7 @@ fn perform(context: &Rc<Context>, trial: &Trial, verdict: &mut Verdict) -> Resul
     let mut watched = Watched { executor: &mut executor, stage: LayerStage::Construct, peaks: Vec::new() };
     trial.memory.emit(&mut watched)?;
     let peaks: Vec<String> = watched.peaks.iter().map(|bytes| megabytes(*bytes)).collect();
-    for (here, measured) in peaks.iter().zip(trial.measured) {
+    for (here, measured) in peaks.iter().zip(trial.measured).filter(|(_, measured)| !measured.ends_with('*')) {
         verdict.expect(here == measured, || format!("{}: peak {here} MB, measured {measured}", trial.name));
     }
     let events = compare_events(trial, &log.events(), verdict);

@@ -5,6 +5,8 @@
 
 pub mod plan;
 
+pub mod order;
+
 pub mod agenda;
 
 pub mod classify;

@@ -15,7 +15,6 @@ use crate::model::words::words;
 
 mod expand;
 mod needs;
-mod order;
 
 pub use expand::expand;
 pub use needs::{BOOT_SECONDS, COMMAND_SECONDS_ASSUMED, NANOS_PER_WEIGHT, Needs, Permission};
@@ -240,7 +239,7 @@ impl Plan {
     pub fn block_order(&self, block: u32) -> Vec<u32> {
         let mut order: Vec<u32> =
             (0u32..).zip(&self.cells).filter(|(_, cell)| self.rounds(cell) > block).map(|(index, _)| index).collect();
-        order::shuffle(&mut order, self.seed, block);
+        crate::decide::order::shuffle(&mut order, self.seed, block);
         order
     }
 

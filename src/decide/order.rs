@@ -9,7 +9,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 /// Shuffles `order` for block `block` of a plan seeded with `seed`.
 ///
 /// The key is the seed (8 bytes, little-endian), the block (4 bytes) and zeros.
-pub(super) fn shuffle(order: &mut [u32], seed: u64, block: u32) {
+pub fn shuffle(order: &mut [u32], seed: u64, block: u32) {
     let mut key = [0u8; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
     key[8..12].copy_from_slice(&block.to_le_bytes());

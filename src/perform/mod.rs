@@ -19,3 +19,15 @@ pub mod orphans;
 mod processes;
 
 mod os;
+
+pub mod files;
+
+pub mod persistence;
+
+pub mod store;
+
+pub mod host;
+
+pub mod launching;
+
+pub mod linux;

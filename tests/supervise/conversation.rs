@@ -1,6 +1,6 @@
 //! What a worker says, and what it says wrongly.
 
-use super::*;
+use crate::bench::*;
 
 #[test]
 fn an_honest_worker_is_reported_as_it_spoke() {

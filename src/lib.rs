@@ -9,3 +9,6 @@ pub mod perform;
 pub mod workload;
 
 pub mod cli;
+
+#[cfg(test)]
+mod testing;

@@ -2,3 +2,19 @@
 //!
 //! No file, clock, environment or randomness: everything comes in as a value, so every decision can be
 //! replayed and tested exhaustively.
+
+pub mod plan;
+
+pub mod order;
+
+pub mod agenda;
+
+pub mod classify;
+
+pub mod infer;
+
+pub mod run;
+
+pub mod step;
+
+pub mod result;

@@ -33,7 +33,7 @@ pub struct JournalVersion {
 impl JournalVersion {
     /// Whether this build can read records of version `self`.
     pub fn is_readable(self) -> bool {
-        self.major == VERSION.major && self.minor <= VERSION.minor
+        self.major == VERSION.major && (0..=VERSION.minor).contains(&self.minor)
     }
 }
 

@@ -6,6 +6,16 @@ pub mod ids;
 
 pub mod units;
 
+pub mod quantity;
+
+pub mod words;
+
+pub mod template;
+
+pub mod settings;
+
+pub mod matrix;
+
 pub mod verdict;
 
 pub mod outcome;
@@ -16,4 +26,9 @@ pub mod protocol;
 
 pub mod journal;
 
-pub mod settings;
+pub mod allocator;
+
+pub mod linear4bit_program;
+
+#[cfg(test)]
+pub(crate) mod seeded;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::ids::TrialId;
 use crate::model::outcome::PeakMemory;
-use crate::model::settings::Settings;
+use crate::model::settings::{Breadcrumbs, Settings};
 use crate::model::verdict::StageName;
 
 /// Version of the conversation. Parent and worker are the same binary; it guards a changed binary in mid-run.
@@ -40,19 +40,6 @@ pub struct Request {
     /// A fault to commit on the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inject: Option<InjectedFault>,
-}
-
-/// How a worker tells its stages. Observers hide races, so it is an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Breadcrumbs {
-    /// It tells each stage and goes on.
-    #[default]
-    Async,
-    /// It tells each stage and waits until the stage is durable.
-    Sync,
-    /// It tells none.
-    Off,
 }
 
 /// The work of one trial.

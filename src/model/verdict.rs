@@ -249,12 +249,8 @@ pub struct Signature {
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.verdict)?;
-        for part in [self.status.as_deref(), self.place.as_deref(), self.stage.as_ref().map(StageName::as_str)] {
-            if let Some(part) = part {
-                write!(f, "/{part}")?;
-            }
-        }
-        Ok(())
+        let parts = [self.status.as_deref(), self.place.as_deref(), self.stage.as_ref().map(StageName::as_str)];
+        parts.into_iter().flatten().try_for_each(|part| write!(f, "/{part}"))
     }
 }
 

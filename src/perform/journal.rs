@@ -1,4 +1,10 @@
-//! The journal as it is written: sequence numbers, append, sync, and the token that a synced record is.
+//! The journal as it is written and read back: sequence numbers, durability tokens, torn ends, damage.
+
+use std::io::{self, BufRead, Read};
+
+use crate::model::ids::BootId;
+use crate::model::journal::{Event, LINE_BYTES_MAX, LineError, Record, VERSION, decode, encode};
+use crate::perform::machine::{Machine, MachineError};
 
 /// A value whose record is on the disk. Only the journal can make one, after the sync returned.
 #[derive(Debug)]
@@ -16,5 +22,160 @@ impl<T> Durable<T> {
     /// What is durable.
     pub fn get(&self) -> &T {
         &self.0
+    }
+}
+
+/// Writes records of one boot.
+#[derive(Debug)]
+pub struct Writer {
+    seq: u64,
+    here: BootId,
+}
+
+impl Writer {
+    /// A writer that goes on after record `seq`, in boot `here`.
+    pub fn new(seq: u64, here: BootId) -> Self {
+        Self { seq, here }
+    }
+
+    /// The boot in which it writes.
+    pub fn here(&self) -> &BootId {
+        &self.here
+    }
+
+    /// Appends `event`. It may be lost until the next sync.
+    ///
+    /// # Errors
+    /// If the write fails: the run must stop.
+    pub fn append(&mut self, machine: &mut dyn Machine, event: Event) -> Result<Record, MachineError> {
+        let now = machine.now();
+        let record = Record {
+            version: VERSION,
+            seq: self.seq + 1,
+            boot: self.here.clone(),
+            uptime_ms: now.uptime_ms,
+            wall: now.wall,
+            event,
+        };
+        let line = encode(&record);
+        if line.len() > LINE_BYTES_MAX {
+            let what = format!("write a record of {} bytes ({})", line.len(), record.event.name());
+            return Err(MachineError::new(what, io::ErrorKind::FileTooLarge.into()));
+        }
+        machine.append(&line)?;
+        self.seq += 1;
+        Ok(record)
+    }
+
+    /// Makes everything appended durable, and with it `value`, whose record was appended before.
+    ///
+    /// # Errors
+    /// If the sync fails: the run must stop.
+    pub fn commit<T>(&mut self, machine: &mut dyn Machine, value: T) -> Result<Durable<T>, MachineError> {
+        #[cfg(test)]
+        if crate::model::seeded::is_on(crate::model::seeded::Bug::MissingSync) {
+            return Ok(Durable(value));
+        }
+        machine.sync()?;
+        Ok(Durable(value))
+    }
+}
+
+/// Why a journal cannot be read back.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The system's words.
+    #[error("cannot read the journal: {0}")]
+    Io(#[from] io::Error),
+    /// A line that is not the last one is bad.
+    #[error("journal damaged at line {line} (byte {offset}): {error}")]
+    Damaged {
+        /// Line number, from 1.
+        line: u64,
+        /// Byte at which it begins.
+        offset: u64,
+        /// What is wrong with it.
+        error: LineError,
+    },
+}
+
+/// What follows the last good record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tail {
+    /// Bytes of good records.
+    pub good: u64,
+    /// Bytes of a record that was never finished, to be kept as evidence and cut off.
+    pub torn: Vec<u8>,
+}
+
+/// Reads every record in order, one at a time, and gives it to `each`.
+///
+/// # Errors
+/// If the bytes cannot be read, or a line that is not the last one is bad. What `each` refuses ends the reading.
+pub fn read_records<E: From<ReadError>>(
+    mut journal: impl BufRead,
+    mut each: impl FnMut(Record) -> Result<(), E>,
+) -> Result<Tail, E> {
+    let mut tail = Tail { good: 0, torn: Vec::new() };
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let limit = LINE_BYTES_MAX as u64 + 1;
+        journal.by_ref().take(limit).read_until(b'\n', &mut line).map_err(ReadError::Io)?;
+        if line.is_empty() {
+            break;
+        }
+        let decoded = match line.strip_suffix(b"\n") {
+            Some(text) => decode(text, number),
+            None => Err(LineError::NoChecksum),
+        };
+        match decoded {
+            Ok(record) => each(record)?,
+            Err(error) => {
+                tail.torn = torn_end(line, &mut journal, &error).map_err(|source| match source {
+                    TornError::Io(source) => ReadError::Io(source),
+                    TornError::NotTheEnd => ReadError::Damaged { line: number, offset: tail.good, error },
+                })?;
+                break;
+            }
+        }
+        tail.good += line.len() as u64;
+    }
+    Ok(tail)
+}
+
+enum TornError {
+    Io(io::Error),
+    NotTheEnd,
+}
+
+/// Everything from a bad line to the end, if it is a torn end: bytes among which no further record begins.
+///
+/// One group commit may hold several lines, so a torn end may be several bad lines; but a checksum that fits,
+/// there or later, means that something else than a lost write happened.
+fn torn_end(bad: Vec<u8>, journal: &mut impl BufRead, error: &LineError) -> Result<Vec<u8>, TornError> {
+    let fits = |error: &LineError| match error {
+        LineError::NoChecksum | LineError::Checksum { .. } => false,
+        LineError::Version(_) | LineError::Content(_) | LineError::Sequence { .. } => true,
+    };
+    if fits(error) {
+        return Err(TornError::NotTheEnd);
+    }
+    let mut torn = bad;
+    loop {
+        let from = torn.len();
+        let limit = LINE_BYTES_MAX as u64 + 1;
+        journal.by_ref().take(limit).read_until(b'\n', &mut torn).map_err(TornError::Io)?;
+        let line = &torn[from..];
+        if line.is_empty() {
+            return Ok(torn);
+        }
+        let is_record = line.strip_suffix(b"\n").is_some_and(|line| match decode(line, 0) {
+            Ok(_) => true,
+            Err(error) => fits(&error),
+        });
+        if is_record {
+            return Err(TornError::NotTheEnd);
+        }
     }
 }

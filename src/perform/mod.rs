@@ -2,7 +2,11 @@
 //!
 //! The process that runs this code writes the journal and never loads a GPU library.
 
+pub mod machine;
+
 pub mod journal;
+
+pub mod runner;
 
 pub mod supervise;
 

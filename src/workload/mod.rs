@@ -2,6 +2,20 @@
 //!
 //! Uses [`crate::model`] only; it knows neither the journal nor the supervisor.
 
+pub mod reference;
+
+pub mod spec;
+
+pub mod rows;
+
+pub mod host_weight;
+
+pub mod fast;
+
+pub mod layer;
+
+pub mod oracle;
+
 pub mod worker;
 
 pub mod fake;

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use crate::model::outcome::PeakMemory;
 use crate::model::protocol::{
-    Breadcrumbs, Failure, FailureKind, InjectedFault, Mismatch, PROTOCOL_VERSION, REPLY_BYTES_MAX, Reply, Request,
+    Failure, FailureKind, InjectedFault, Mismatch, PROTOCOL_VERSION, REPLY_BYTES_MAX, Reply, Request,
     STAGE_ACKNOWLEDGED, Work, WorkerFault,
 };
-use crate::model::settings::Settings;
+use crate::model::settings::{Breadcrumbs, Settings};
 use crate::model::verdict::StageName;
 use crate::workload::{fake, os};
 

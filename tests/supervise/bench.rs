@@ -13,7 +13,8 @@ pub use std::time::{Duration, Instant};
 pub use jetfault::model::ids::RunId;
 pub use jetfault::model::journal::{Invoker, Launcher, Started};
 pub use jetfault::model::outcome::{EndedBy, Exit, LastReply, Outcome};
-pub use jetfault::model::protocol::{Breadcrumbs, InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
+pub use jetfault::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
+pub use jetfault::model::settings::Breadcrumbs;
 pub use jetfault::model::verdict::{Provenance, Role};
 pub use jetfault::perform::journal::Durable;
 pub use jetfault::perform::supervise::{

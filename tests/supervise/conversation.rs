@@ -1,5 +1,7 @@
 //! What a worker says, and what it says wrongly.
 
+use jetfault::model::settings::{Linear4bitSettings, Settings, StackSettings, WorkloadSettings};
+
 use crate::bench::*;
 
 #[test]
@@ -115,7 +117,9 @@ fn breadcrumbs_that_are_off_tell_no_stage() {
 
 #[test]
 fn a_worker_that_cannot_do_the_work_says_so() {
-    let request = Request { work: Work::Cell(Box::default()), ..request("") };
+    let stack = StackSettings { block: Linear4bitSettings::of(Vec::new()), head: Vec::new(), layers: 1 };
+    let settings = Settings::of(WorkloadSettings::Stack(stack));
+    let request = Request { work: Work::Cell(Box::new(settings)), ..request("") };
     let outcome = Bench::new().run(Program::Worker(request)).1;
     assert_eq!(outcome.last_reply, Some(LastReply::Failed));
     assert_eq!((outcome.exit, outcome.protocol_error), (Exit::Code(1), None));

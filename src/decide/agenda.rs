@@ -1,0 +1,367 @@
+//! Which trial comes next: cells in randomised blocks, repeats at the end of a block, cells set aside.
+
+use crate::decide::order::shuffle;
+use crate::decide::plan::{CellRole, Plan};
+use crate::model::ids::{CellId, TrialId};
+use crate::model::settings::Start;
+use crate::model::verdict::{Counted, Role};
+
+/// How often an excluded trial is repeated at the end of its block before the cell is short.
+pub const REPEATS_MAX: u8 = 2;
+
+/// Consecutive starts of a cell without a counted verdict, or with a reboot before its child was known to run,
+/// after which it is not started again.
+pub const QUARANTINE_STARTS: u8 = 3;
+
+/// What the course of a run needs to know of its plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agenda {
+    /// The cells.
+    pub cells: Vec<AgendaCell>,
+    /// Seed of the order within blocks.
+    pub seed: u64,
+    /// The most boots the run may use.
+    pub boots_max: u32,
+    /// Whether the harness may reboot this machine.
+    pub may_reboot: bool,
+}
+
+/// What this machine and this build make of a cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CellHere {
+    /// See [`AgendaCell::may_taint`].
+    pub may_taint: bool,
+    /// See [`AgendaCell::cannot`].
+    pub cannot: Option<String>,
+    /// See [`AgendaCell::unrecorded_ms`].
+    pub unrecorded_ms: u64,
+}
+
+/// One cell of an [`Agenda`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgendaCell {
+    /// Its id.
+    pub id: CellId,
+    /// What its trials are for.
+    pub role: Role,
+    /// How many counted trials it is to have.
+    pub rounds: u32,
+    /// Whether each trial must be the first use of the GPU in its boot.
+    pub cold: bool,
+    /// Whether a trial may leave a GPU behind that is no longer fit.
+    pub may_taint: bool,
+    /// Why it cannot run here, if it cannot.
+    pub cannot: Option<String>,
+    /// Milliseconds after a recorded stage of which nothing may be on the disk; 0 with `breadcrumbs = "sync"`.
+    pub unrecorded_ms: u64,
+}
+
+impl Agenda {
+    /// The agenda of `plan`; `here` says of a cell what this machine and build make of it.
+    pub fn of(plan: &Plan, may_reboot: bool, here: impl Fn(usize) -> CellHere) -> Self {
+        let cells = plan.cells.iter().enumerate().map(|(index, cell)| {
+            let CellHere { may_taint, cannot, unrecorded_ms } = here(index);
+            AgendaCell {
+                id: cell.id.clone(),
+                role: match cell.role {
+                    CellRole::Sample => Role::Sample,
+                    CellRole::Control => Role::Control,
+                },
+                rounds: plan.rounds(cell),
+                cold: cell.settings.start == Start::Cold,
+                may_taint,
+                cannot,
+                unrecorded_ms,
+            }
+        });
+        Self {
+            cells: cells.collect(),
+            seed: plan.seed,
+            boots_max: u32::try_from(plan.boots_max).unwrap_or(u32::MAX),
+            may_reboot,
+        }
+    }
+
+    /// How many blocks the plan has: the rounds of the cell with the most.
+    pub fn blocks(&self) -> u32 {
+        self.cells.iter().map(|cell| cell.rounds).max().unwrap_or(0)
+    }
+
+    /// The cells of block `block` (from 0) in the order of their trials, as [`Plan::block_order`] gives it.
+    pub fn block_order(&self, block: u32) -> Vec<u32> {
+        let mut order: Vec<u32> =
+            (0u32..).zip(&self.cells).filter(|(_, cell)| cell.rounds > block).map(|(index, _)| index).collect();
+        shuffle(&mut order, self.seed, block);
+        order
+    }
+}
+
+/// Where one cell stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CellProgress {
+    /// Counted trials: faults and clean ones.
+    pub counted: u32,
+    /// Trials judged, of whatever verdict.
+    pub judged: u32,
+    /// Rounds that it takes part in, so far.
+    round: u32,
+    /// Trials of the present round.
+    attempts: u32,
+    /// Excluded trials of the present round that use up repeats.
+    excluded: u8,
+    /// Whether the present round has its counted trial.
+    done: bool,
+    /// Starts in a row that gave nothing; see [`QUARANTINE_STARTS`].
+    futile: u8,
+    /// Whether it is not started again.
+    aside: bool,
+}
+
+impl CellProgress {
+    /// Whether it is not started again.
+    pub fn is_aside(&self) -> bool {
+        self.aside
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.aside && !self.done && self.excluded <= REPEATS_MAX
+    }
+}
+
+/// How a judged trial enters the progress of its cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judging {
+    /// How its verdict is counted.
+    pub counted: Counted,
+    /// Whether it gave nothing at all: it counts towards quarantine.
+    pub futile: bool,
+    /// Whether a person interrupted it, which uses up no repeat.
+    pub interrupted: bool,
+}
+
+/// The blocks of a run and the place in them.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    cells: Vec<CellProgress>,
+    block: u32,
+    order: Vec<u32>,
+    index: usize,
+    /// How many blocks the plan has.
+    planned: u32,
+    /// Blocks added by `Extended`, which follow the planned ones.
+    extended: Vec<Vec<u32>>,
+    /// The cell that is due for quarantine.
+    suspect: Option<usize>,
+}
+
+impl Progress {
+    /// The beginning of `agenda`.
+    pub fn new(agenda: &Agenda) -> Self {
+        let mut progress = Self {
+            cells: vec![CellProgress::default(); agenda.cells.len()],
+            block: 0,
+            order: Vec::new(),
+            index: 0,
+            planned: agenda.blocks(),
+            extended: Vec::new(),
+            suspect: None,
+        };
+        progress.enter_block(agenda);
+        progress
+    }
+
+    /// Where each cell stands, in the order of the agenda.
+    pub fn cells(&self) -> &[CellProgress] {
+        &self.cells
+    }
+
+    /// The cell whose last starts gave nothing; it is due for quarantine.
+    pub fn suspect(&self) -> Option<usize> {
+        self.suspect
+    }
+
+    /// How many blocks were added.
+    pub fn extensions(&self) -> usize {
+        self.extended.len()
+    }
+
+    /// The trial that is due, or none if every block is through.
+    pub fn due(&self, agenda: &Agenda) -> Option<(usize, TrialId)> {
+        let cell = *self.order.get(self.index)? as usize;
+        let state = &self.cells[cell];
+        let trial = TrialId { cell: agenda.cells[cell].id.clone(), round: state.round, attempt: state.attempts + 1 };
+        Some((cell, trial))
+    }
+
+    /// Takes note of a verdict on a trial of `cell`.
+    pub fn judged(&mut self, agenda: &Agenda, cell: usize, judging: Judging) {
+        let state = &mut self.cells[cell];
+        state.attempts += 1;
+        state.judged += 1;
+        state.futile = if judging.interrupted {
+            state.futile
+        } else if judging.futile {
+            state.futile + 1
+        } else {
+            0
+        };
+        if state.futile >= QUARANTINE_STARTS {
+            self.suspect = Some(cell);
+        }
+        match judging.counted {
+            Counted::Clean | Counted::Fault => {
+                state.counted += 1;
+                state.done = true;
+            }
+            Counted::Excluded if judging.interrupted => {}
+            Counted::Excluded => state.excluded += 1,
+        }
+        self.index += 1;
+        self.seek(agenda);
+    }
+
+    /// Takes `cell` out of all further blocks.
+    pub fn set_aside(&mut self, agenda: &Agenda, cell: usize) {
+        self.cells[cell].aside = true;
+        self.suspect = self.suspect.filter(|&suspect| suspect != cell);
+        self.seek(agenda);
+    }
+
+    /// Adds a block over `cells`, after all others.
+    pub fn extend(&mut self, agenda: &Agenda, cells: Vec<u32>) {
+        let through = self.order.is_empty();
+        self.extended.push(cells);
+        if through {
+            self.enter_block(agenda);
+        }
+    }
+
+    /// Moves to the next cell that wants a trial: in this pass, in a further pass of this block, or in a later block.
+    fn seek(&mut self, agenda: &Agenda) {
+        loop {
+            while let Some(&cell) = self.order.get(self.index) {
+                if self.cells[cell as usize].is_wanted() {
+                    return;
+                }
+                self.index += 1;
+            }
+            if self.order.iter().any(|&cell| self.cells[cell as usize].is_wanted()) {
+                self.index = 0;
+                continue;
+            }
+            if self.order.is_empty() {
+                return;
+            }
+            self.block += 1;
+            self.enter_block(agenda);
+            return;
+        }
+    }
+
+    /// Lays out the present block, or none if there is no further one.
+    fn enter_block(&mut self, agenda: &Agenda) {
+        loop {
+            self.index = 0;
+            self.order = match self.block.checked_sub(self.planned) {
+                None => agenda.block_order(self.block),
+                Some(extra) => self.extended.get(extra as usize).cloned().unwrap_or_default(),
+            };
+            for &cell in &self.order {
+                let state = &mut self.cells[cell as usize];
+                *state = CellProgress { round: state.round + 1, attempts: 0, excluded: 0, done: false, ..*state };
+            }
+            let wanted = self.order.iter().position(|&cell| self.cells[cell as usize].is_wanted());
+            match wanted {
+                Some(index) => {
+                    self.index = index;
+                    return;
+                }
+                None if self.block < self.planned + self.extended.len() as u32 => self.block += 1,
+                None => {
+                    self.order.clear();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agenda(cells: usize, rounds: u32) -> Agenda {
+        let cell = |i: usize| AgendaCell {
+            id: CellId::of(&[i as u8]),
+            role: Role::Sample,
+            rounds,
+            cold: false,
+            may_taint: false,
+            cannot: None,
+            unrecorded_ms: 100,
+        };
+        Agenda { cells: (0..cells).map(cell).collect(), seed: 1936, boots_max: 10, may_reboot: false }
+    }
+
+    fn judging(counted: Counted) -> Judging {
+        Judging { counted, futile: counted == Counted::Excluded, interrupted: false }
+    }
+
+    #[test]
+    fn every_block_holds_every_cell_once_in_its_own_order() {
+        let agenda = agenda(20, 51);
+        for block in 0..50 {
+            let mut order = agenda.block_order(block);
+            assert_ne!(order, agenda.block_order(block + 1));
+            order.sort_unstable();
+            assert!(order.into_iter().eq(0..20));
+        }
+    }
+
+    #[test]
+    fn an_excluded_trial_is_repeated_at_the_end_of_its_block_and_twice_at_most() {
+        let agenda = agenda(3, 2);
+        let mut progress = Progress::new(&agenda);
+        let mut ids = Vec::new();
+        let poison = progress.due(&agenda).unwrap().0;
+        while let Some((cell, trial)) = progress.due(&agenda) {
+            assert!(ids.len() < 20, "it ends");
+            let verdict = if cell == poison { Counted::Excluded } else { Counted::Clean };
+            progress.judged(&agenda, cell, judging(verdict));
+            ids.push((cell == poison, trial.round, trial.attempt));
+        }
+        let poisoned: Vec<_> = ids.iter().filter(|(p, ..)| *p).map(|&(_, r, a)| (r, a)).collect();
+        assert_eq!(poisoned, [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]);
+        let first_block: Vec<_> = ids.iter().take(5).map(|(p, ..)| *p).collect();
+        assert_eq!(first_block, [true, false, false, true, true]);
+    }
+
+    #[test]
+    fn an_interruption_uses_up_no_repeat_and_no_start() {
+        let agenda = agenda(1, 1);
+        let mut progress = Progress::new(&agenda);
+        for _ in 0..10 {
+            let (cell, _) = progress.due(&agenda).expect("still wanted");
+            progress.judged(&agenda, cell, Judging { counted: Counted::Excluded, futile: true, interrupted: true });
+            assert_eq!(progress.suspect(), None);
+        }
+        progress.judged(&agenda, 0, judging(Counted::Fault));
+        assert_eq!(progress.due(&agenda), None);
+    }
+
+    #[test]
+    fn an_extended_block_follows_the_planned_ones_even_when_they_are_through() {
+        let agenda = agenda(2, 1);
+        let mut progress = Progress::new(&agenda);
+        for _ in 0..2 {
+            let (cell, _) = progress.due(&agenda).unwrap();
+            progress.judged(&agenda, cell, judging(Counted::Clean));
+        }
+        assert_eq!(progress.due(&agenda), None);
+        progress.extend(&agenda, vec![1]);
+        let (cell, trial) = progress.due(&agenda).unwrap();
+        assert_eq!((cell, trial.round, trial.attempt), (1, 2, 1));
+        progress.judged(&agenda, cell, judging(Counted::Clean));
+        assert_eq!(progress.due(&agenda), None);
+    }
+}

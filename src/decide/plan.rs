@@ -1,0 +1,260 @@
+//! The plan: a matrix expanded into cells, the order of their trials, and what carrying it through would take.
+//!
+//! Pure: the same matrix and options give the same plan, byte for byte. It holds cells and a seed, never a list of
+//! trials, so that a plan of a million trials is as small as its cells; the order of a block is computed when it is
+//! asked for. It does not know which machine will run it, nor whether this build can perform a cell.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::ids::{CellId, ContentDigest};
+use crate::model::matrix::{Decide, FaultName, MatrixError, Safety, TrialsRule, VerdictName};
+use crate::model::settings::{Settings, Start};
+use crate::model::words::words;
+
+mod expand;
+mod needs;
+
+pub use expand::expand;
+pub use needs::{BOOT_SECONDS, COMMAND_SECONDS_ASSUMED, NANOS_PER_WEIGHT, Needs, Permission};
+
+/// The value of `schema` in plan.json.
+pub const PLAN_SCHEMA: &str = "jetfault.plan";
+
+/// The version of plan.json that is written.
+pub const PLAN_VERSION: PlanVersion = PlanVersion(1);
+
+/// A version of plan.json.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PlanVersion(pub u32);
+
+/// A stored plan that this build cannot read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanReadError {
+    /// Not JSON, or not of the form of a plan.
+    #[error("not a plan: {0}")]
+    Malformed(String),
+    /// Another kind of file.
+    #[error("schema is {0:?}, not {PLAN_SCHEMA:?}")]
+    Schema(String),
+    /// Written by a later build.
+    #[error("plan version {} is later than {}, the last one this build reads", .0.0, PLAN_VERSION.0)]
+    Version(PlanVersion),
+}
+
+/// A matrix that cannot be planned.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Something is wrong with the matrix, and where.
+    #[error(transparent)]
+    Matrix(#[from] MatrixError),
+    /// A `--cell` that names something the matrix does not have.
+    #[error("--cell {argument:?}: {reason}")]
+    Filter {
+        /// The argument.
+        argument: String,
+        /// What is wrong with it.
+        reason: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// Two different cells with the same id.
+    #[error("cells {first:?} and {second:?} have the same id {id} and different settings")]
+    Collision {
+        /// The id.
+        id: CellId,
+        /// The label of the first.
+        first: String,
+        /// The label of the second.
+        second: String,
+    },
+}
+
+/// What the command line asks of a plan beyond the matrix.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// The arguments of `--cell`: a cell is planned if any of them matches; none plans all.
+    ///
+    /// An argument is a list of `axis=level` that must all match, or the label of a cell such as `baseline`.
+    pub only: Vec<String>,
+}
+
+words! {
+    /// What a cell is for.
+    CellRole {
+        /// Its trials are counted.
+        Sample = "sample",
+        /// Its failure makes the rows that lean on it undecided.
+        Control = "control",
+    }
+}
+
+/// One full assignment of levels, to be tried.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Its id, a hash of its settings.
+    pub id: CellId,
+    /// `baseline`, `axis=level`, several of them, or `control:NAME`.
+    pub label: String,
+    /// Its level of every axis of the matrix.
+    pub levels: BTreeMap<String, String>,
+    /// What a trial of it is given.
+    pub settings: Settings,
+    /// What it is for.
+    pub role: CellRole,
+    /// The verdict that the matrix expects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<VerdictName>,
+    /// What a control shows.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub shows: String,
+    /// How many trials, if not as many as the rule of the plan says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
+    /// Faults that its trials commit on purpose.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inject: Vec<InjectedFault>,
+    /// The peak memory that its allocation sequence predicts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted: Option<PredictedPeak>,
+}
+
+/// A deliberate fault of a cell's trials.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InjectedFault {
+    /// Which.
+    pub fault: FaultName,
+    /// The stage in which it happens; `None` is the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// In which part of the trials, 0 to 1.
+    pub rate: f64,
+    /// The start states in which it happens; empty for all. Judged when a trial starts, since `any` is decided then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub start: Vec<Start>,
+}
+
+/// The peaks that an allocation sequence predicts, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PredictedPeak {
+    /// Device memory in use.
+    pub allocated_bytes: u64,
+    /// Device memory taken from the driver.
+    pub reserved_bytes: u64,
+    /// Host and reserved device memory together, which share one memory on a Jetson.
+    pub host_plus_reserved_bytes: u64,
+    /// The stage of that peak.
+    pub at: String,
+}
+
+/// A matrix expanded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`PLAN_SCHEMA`].
+    pub schema: String,
+    /// The version of the format.
+    pub version: PlanVersion,
+    /// The name of the matrix.
+    pub matrix_name: String,
+    /// The digest of its content, with the changes of the command line.
+    pub matrix_digest: ContentDigest,
+    /// Those changes, as shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<String>,
+    /// The `--cell` arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
+    /// The seed of order and inputs.
+    pub seed: u64,
+    /// How many trials a cell gets.
+    pub trials: TrialsRule,
+    /// What carrying it through would take.
+    pub needs: Needs,
+    /// The most boots that are allowed.
+    pub boots_max: u64,
+    /// What may not mean what it seems to, as text with its place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// The cells, samples before controls.
+    pub cells: Vec<Cell>,
+}
+
+impl Plan {
+    /// Reads a stored plan.
+    ///
+    /// # Errors
+    /// If it is not a plan, or of a version later than this build's.
+    pub fn from_json(json: &[u8]) -> Result<Self, PlanReadError> {
+        /// What every version has; read first, so that a later version is called that and not malformed.
+        #[derive(Deserialize)]
+        struct Header {
+            schema: String,
+            version: PlanVersion,
+        }
+        let malformed = |error: serde_json::Error| PlanReadError::Malformed(error.to_string());
+        let header: Header = serde_json::from_slice(json).map_err(malformed)?;
+        if header.schema != PLAN_SCHEMA {
+            return Err(PlanReadError::Schema(header.schema));
+        }
+        if header.version > PLAN_VERSION {
+            return Err(PlanReadError::Version(header.version));
+        }
+        serde_json::from_slice(json).map_err(malformed)
+    }
+
+    /// The plan as it is stored.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut json = serde_json::to_vec_pretty(self).expect("a plan has string keys and finite numbers");
+        json.push(b'\n');
+        json
+    }
+
+    /// The cell with this id.
+    pub fn cell(&self, id: &CellId) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.id == *id)
+    }
+
+    /// How many rounds a cell has at most.
+    pub fn rounds(&self, cell: &Cell) -> u32 {
+        match (&self.trials, cell.rounds) {
+            (_, Some(rounds)) => rounds,
+            (TrialsRule::Fixed(trials), None) => *trials,
+            (TrialsRule::UntilDecided(Decide { max, .. }), None) => *max,
+        }
+    }
+
+    /// How many blocks there are at most.
+    pub fn blocks(&self) -> u32 {
+        self.cells.iter().map(|cell| self.rounds(cell)).max().unwrap_or(0)
+    }
+
+    /// The indices of the cells that are tried in block `block` (from 0), in the order of their trials.
+    ///
+    /// A block is one trial of each cell that has a round left. Its order is drawn from the seed and the block alone,
+    /// so it is the same after any number of reboots.
+    pub fn block_order(&self, block: u32) -> Vec<u32> {
+        let mut order: Vec<u32> =
+            (0u32..).zip(&self.cells).filter(|(_, cell)| self.rounds(cell) > block).map(|(index, _)| index).collect();
+        crate::decide::order::shuffle(&mut order, self.seed, block);
+        order
+    }
+
+    /// Fills in the predicted peaks.
+    pub fn predict_with(&mut self, predict: impl Fn(&Settings) -> Option<PredictedPeak>) {
+        for cell in &mut self.cells {
+            cell.predicted = predict(&cell.settings);
+        }
+    }
+
+    /// The most boots allowed: the matrix's word, else twice the plan and ten.
+    fn boots_limit(&self, safety: &Safety) -> u64 {
+        safety.max_boots.map_or(self.needs.boots * 2 + 10, u64::from)
+    }
+}
+
+#[cfg(test)]
+mod tests;

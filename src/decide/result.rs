@@ -1,0 +1,155 @@
+//! One trial's result: the fold of its journal records that `result.json` holds and reports are made of.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::ids::{BootId, TrialId};
+use crate::model::journal::{Event, Judged, Record, Started};
+use crate::model::outcome::Outcome;
+use crate::model::units::{UptimeMs, WallTime};
+use crate::model::verdict::{Judgement, StageName};
+
+/// Name and version of the format of `result.json`.
+pub const RESULT_SCHEMA: &str = "jetfault.result/1";
+
+/// The most stages kept in a result; later ones are counted.
+pub const STAGES_MAX: usize = 4096;
+
+/// A stage and when it began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageAt {
+    /// The stage.
+    pub stage: StageName,
+    /// Milliseconds since the child was started.
+    pub at_ms: u64,
+}
+
+/// A judged trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialResult {
+    /// [`RESULT_SCHEMA`].
+    pub schema: String,
+    /// The trial.
+    pub trial: TrialId,
+    /// Its start; absent if it never started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<StartedAt>,
+    /// Whether its child was known to run.
+    pub running: bool,
+    /// The stages it reached, as far as recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageAt>,
+    /// How many stages more it reached.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stages_more: u64,
+    /// What was observed in its boot; absent after a reboot or a death of the harness.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Box<Outcome>>,
+    /// The verdict.
+    pub judgement: Judgement,
+    /// Label of the rule that gave it.
+    pub rule: String,
+    /// The boot in which it was judged.
+    pub judged_in: BootId,
+    /// When it was judged, for people.
+    pub judged_wall: WallTime,
+}
+
+/// The start of a trial.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartedAt {
+    /// The boot.
+    pub boot: BootId,
+    /// When, within that boot.
+    pub uptime_ms: UptimeMs,
+    /// When, for people.
+    pub wall: WallTime,
+    /// What was written down before the child existed.
+    pub started: Started,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl TrialResult {
+    /// The bytes of `result.json`: the same whenever and wherever they are made from the same journal.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut json = serde_json::to_vec_pretty(self).expect("results hold only maps with string keys");
+        json.push(b'\n');
+        json
+    }
+}
+
+/// Collects the records of trials and gives a result at each verdict.
+#[derive(Debug, Default)]
+pub struct ResultFold {
+    started: Option<StartedAt>,
+    running: bool,
+    stages: Vec<StageAt>,
+    stages_more: u64,
+    outcome: Option<Box<Outcome>>,
+}
+
+impl ResultFold {
+    /// Takes note of `record`; gives the result that it completes, if it does.
+    pub fn apply(&mut self, record: &Record) -> Option<TrialResult> {
+        match &record.event {
+            Event::Started(started) => {
+                *self = Self::default();
+                self.started = Some(StartedAt {
+                    boot: record.boot.clone(),
+                    uptime_ms: record.uptime_ms,
+                    wall: record.wall,
+                    started: started.clone(),
+                });
+                None
+            }
+            Event::Running(_) => {
+                self.running = true;
+                None
+            }
+            Event::Stage(reached) if self.stages.len() < STAGES_MAX => {
+                self.stages.push(StageAt { stage: reached.stage.clone(), at_ms: reached.at_ms });
+                None
+            }
+            Event::Stage(_) => {
+                self.stages_more += 1;
+                None
+            }
+            Event::Finished(finished) => {
+                self.outcome = Some(finished.outcome.clone());
+                None
+            }
+            Event::Judged(judged) => Some(std::mem::take(self).judged(record, judged)),
+            Event::Opened(_)
+            | Event::Booted(_)
+            | Event::Extended(_)
+            | Event::Alive(_)
+            | Event::RebootAsked(_)
+            | Event::Set(_)
+            | Event::Restored(_)
+            | Event::Hooked(_)
+            | Event::Observed(_)
+            | Event::Quarantined(_)
+            | Event::Paused(_)
+            | Event::Closed(_) => None,
+        }
+    }
+
+    fn judged(self, record: &Record, judged: &Judged) -> TrialResult {
+        let Judged { trial, judgement, rule } = judged.clone();
+        TrialResult {
+            schema: RESULT_SCHEMA.to_owned(),
+            trial,
+            started: self.started,
+            running: self.running,
+            stages: self.stages,
+            stages_more: self.stages_more,
+            outcome: self.outcome,
+            judgement,
+            rule,
+            judged_in: record.boot.clone(),
+            judged_wall: record.wall,
+        }
+    }
+}

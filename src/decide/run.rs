@@ -1,0 +1,278 @@
+//! Where a run stands: a fold of its journal, one record at a time.
+//!
+//! [`RunState::apply`] accepts exactly the histories that the runner can write; anything else is an
+//! [`IllegalEvent`], which means that the journal was edited or belongs to another plan.
+
+use std::collections::HashMap;
+
+use crate::decide::agenda::{Agenda, Judging, Progress};
+use crate::decide::infer::{Baseline, OpenEnd};
+use crate::model::evidence::{EvidenceSummary, Fact};
+use crate::model::ids::{BootId, CellId, TrialId};
+use crate::model::journal::{Booted, Closed, Event, Judged, Opened, Record, Started};
+use crate::model::outcome::{EndedBy, Outcome};
+use crate::model::verdict::{Counted, StageName, Verdict};
+
+/// An event that cannot follow what came before.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("record {seq}: {event} cannot come here: {why}")]
+pub struct IllegalEvent {
+    /// The record's number.
+    pub seq: u64,
+    /// The event's name.
+    pub event: &'static str,
+    /// Why it cannot come here.
+    pub why: &'static str,
+}
+
+/// A trial that started and has no verdict yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenTrial {
+    /// Its start.
+    pub started: Started,
+    /// Index of its cell in the agenda.
+    pub cell: usize,
+    /// The boot in which it started.
+    pub boot: BootId,
+    /// Whether its child was known to run.
+    pub running: bool,
+    /// The last stage recorded.
+    pub stage: Option<StageName>,
+    /// What was observed, once it ended.
+    pub outcome: Option<Box<Outcome>>,
+    /// The first boot after its own in which the harness started, with what it found.
+    pub next_boot: Option<(BootId, EvidenceSummary)>,
+}
+
+/// The phases of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing was written yet.
+    Unopened,
+    /// At work.
+    Open,
+    /// Resting until somebody resumes it.
+    Paused,
+    /// Over.
+    Closed(Closed),
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone)]
+pub struct RunState {
+    /// The phase.
+    pub phase: Phase,
+    /// How the run began.
+    pub opened: Option<Box<Opened>>,
+    /// Number of the last record.
+    pub seq: u64,
+    /// Boots in which the harness started.
+    pub boots: u32,
+    /// The boot of the last `Booted`.
+    pub boot: Option<BootId>,
+    /// Trials started in that boot.
+    pub position: u32,
+    /// The trial that spoiled that boot for others, if one did.
+    pub tainted_by: Option<TrialId>,
+    /// The boot whose end was declared, if one was and it has not come yet.
+    pub declared: Option<BootId>,
+    /// The trial without a verdict.
+    pub open: Option<OpenTrial>,
+    /// Crash records known before the open trial.
+    pub baseline: Baseline,
+    /// Where each cell and the order stand.
+    pub progress: Progress,
+    index_of: HashMap<CellId, usize>,
+    /// Evidence that came while a trial was open: it joins the baseline when that trial is judged.
+    unjudged_evidence: Vec<EvidenceSummary>,
+}
+
+type Applied = Result<(), &'static str>;
+
+impl RunState {
+    /// The state before the first record.
+    pub fn new(agenda: &Agenda) -> Self {
+        Self {
+            phase: Phase::Unopened,
+            opened: None,
+            seq: 0,
+            boots: 0,
+            boot: None,
+            position: 0,
+            tainted_by: None,
+            declared: None,
+            open: None,
+            baseline: Baseline::default(),
+            progress: Progress::new(agenda),
+            index_of: agenda.cells.iter().enumerate().map(|(i, cell)| (cell.id.clone(), i)).collect(),
+            unjudged_evidence: Vec::new(),
+        }
+    }
+
+    /// Takes note of `record`.
+    ///
+    /// # Errors
+    /// If it cannot follow what came before; the state is then of no further use.
+    pub fn apply(&mut self, agenda: &Agenda, record: &Record) -> Result<(), IllegalEvent> {
+        let applied = self.apply_event(agenda, &record.boot, &record.event);
+        self.seq = record.seq;
+        applied.map_err(|why| IllegalEvent { seq: record.seq, event: record.event.name(), why })
+    }
+
+    fn apply_event(&mut self, agenda: &Agenda, boot: &BootId, event: &Event) -> Applied {
+        match (&self.phase, event) {
+            (Phase::Unopened, Event::Opened(_)) => {}
+            (Phase::Unopened, _) => return Err("the run was not opened"),
+            (_, Event::Opened(_)) => return Err("the run was opened before"),
+            (Phase::Closed(_), _) => return Err("the run is closed"),
+            (Phase::Open | Phase::Paused, _) => {}
+        }
+        match event {
+            Event::Opened(opened) => self.opened = Some(opened.clone()),
+            Event::Booted(booted) => self.booted(boot, booted)?,
+            Event::Extended(extended) => {
+                let index =
+                    |id| self.index_of.get(id).map(|&i| i as u32).ok_or("it names a cell that is not in the plan");
+                let cells = extended.cells.iter().map(index).collect::<Result<_, _>>()?;
+                self.progress.extend(agenda, cells);
+            }
+            Event::Started(started) => self.started(boot, started)?,
+            Event::Running(running) => self.open_mut(&running.trial)?.running = true,
+            Event::Stage(reached) => self.open_mut(&reached.trial)?.stage = Some(reached.stage.clone()),
+            Event::Alive(alive) => drop(self.open_mut(&alive.trial)?),
+            Event::Finished(finished) => self.open_mut(&finished.trial)?.outcome = Some(finished.outcome.clone()),
+            Event::Judged(judged) => self.judged(agenda, judged)?,
+            Event::RebootAsked(asked) if self.open.is_some() || asked.boot != *boot => {
+                return Err("a reboot is asked for between trials, and for the boot in which it is written");
+            }
+            Event::RebootAsked(asked) => self.declared = Some(asked.boot.clone()),
+            Event::Set(_) | Event::Restored(_) | Event::Hooked(_) | Event::Observed(_) => {}
+            Event::Quarantined(quarantined) => {
+                let cell = *self.index_of.get(&quarantined.cell).ok_or("the cell is not in the plan")?;
+                self.progress.set_aside(agenda, cell);
+            }
+            Event::Paused(_) | Event::Closed(_) if self.open.is_some() => return Err("a trial is open"),
+            Event::Paused(_) => {}
+            Event::Closed(_) => {}
+        }
+        self.phase = match event {
+            Event::Paused(_) => Phase::Paused,
+            Event::Closed(closed) => Phase::Closed(closed.clone()),
+            _ => Phase::Open,
+        };
+        Ok(())
+    }
+
+    fn booted(&mut self, boot: &BootId, booted: &Booted) -> Applied {
+        if self.boot.as_ref() == Some(boot) {
+            return Err("this boot was captured before");
+        }
+        self.boot = Some(boot.clone());
+        self.boots += 1;
+        self.position = 0;
+        self.tainted_by = None;
+        match &mut self.open {
+            Some(open) if open.boot != *boot => {
+                open.next_boot.get_or_insert_with(|| (boot.clone(), booted.evidence.clone()));
+                self.unjudged_evidence.push(booted.evidence.clone());
+            }
+            Some(_) | None => {
+                self.declared = None;
+                self.learn(&booted.evidence.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, evidence: &EvidenceSummary) {
+        match &evidence.crash_records {
+            Fact::Known(records) => {
+                self.baseline.digests.extend(records.iter().map(|r| r.digest.clone()));
+                self.baseline.digests.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+                self.baseline.digests.dedup();
+                self.baseline.incomplete = false;
+            }
+            Fact::Absent | Fact::Denied(_) | Fact::Garbled(_) => self.baseline.incomplete = true,
+        }
+    }
+
+    fn started(&mut self, boot: &BootId, started: &Started) -> Applied {
+        if self.boot.as_ref() != Some(boot) {
+            return Err("no evidence was captured in this boot");
+        }
+        if self.open.is_some() {
+            return Err("a trial is open");
+        }
+        let cell = *self.index_of.get(&started.trial.cell).ok_or("its cell is not in the plan")?;
+        self.position += 1;
+        self.open = Some(OpenTrial {
+            started: started.clone(),
+            cell,
+            boot: boot.clone(),
+            running: false,
+            stage: None,
+            outcome: None,
+            next_boot: None,
+        });
+        Ok(())
+    }
+
+    fn open_mut(&mut self, trial: &TrialId) -> Result<&mut OpenTrial, &'static str> {
+        match &mut self.open {
+            Some(open) if open.started.trial == *trial && open.outcome.is_none() => Ok(open),
+            Some(_) => Err("another trial is open, or this one has ended"),
+            None => Err("no trial is open"),
+        }
+    }
+
+    fn judged(&mut self, agenda: &Agenda, judged: &Judged) -> Applied {
+        let verdict = judged.judgement.verdict;
+        let Some(open) = self.open.take() else {
+            return self.set_aside(agenda, judged);
+        };
+        if open.started.trial != judged.trial {
+            return Err("another trial is open");
+        }
+        let counted = verdict.counted();
+        // A person's stop says nothing about the cell; every other void may be the cell's own doing.
+        let interrupted = open.outcome.as_ref().is_some_and(|o| o.ended_by == Some(EndedBy::Stop));
+        let futile = counted == Counted::Excluded || (verdict == Verdict::Reboot && !open.running);
+        self.progress.judged(agenda, open.cell, Judging { counted, futile, interrupted });
+        if verdict.taints_boot() && agenda.cells[open.cell].may_taint && self.boot.as_ref() == Some(&open.boot) {
+            self.tainted_by = Some(judged.trial.clone());
+        }
+        if open.next_boot.is_some() {
+            self.declared = None;
+        }
+        for evidence in std::mem::take(&mut self.unjudged_evidence) {
+            self.learn(&evidence);
+        }
+        Ok(())
+    }
+
+    /// A verdict on a trial that never started: a cell that cannot run here, or a boot that is spoiled.
+    fn set_aside(&mut self, agenda: &Agenda, judged: &Judged) -> Applied {
+        if judged.judgement.verdict != Verdict::Void {
+            return Err("a trial that never started can only be void");
+        }
+        let cell = *self.index_of.get(&judged.trial.cell).ok_or("its cell is not in the plan")?;
+        if agenda.cells[cell].cannot.is_some() {
+            self.progress.set_aside(agenda, cell);
+            return Ok(());
+        }
+        let judging = Judging { counted: Counted::Excluded, futile: false, interrupted: false };
+        self.progress.judged(agenda, cell, judging);
+        Ok(())
+    }
+
+    /// What is known of the open trial for [`crate::decide::infer::infer`].
+    pub fn open_end(&self, agenda: &Agenda, open: &OpenTrial) -> OpenEnd {
+        OpenEnd {
+            boot: open.boot.clone(),
+            stage: open.stage.clone(),
+            unrecorded_ms: agenda.cells[open.cell].unrecorded_ms,
+            running: open.running,
+            declared: self.declared.as_ref() == Some(&open.boot),
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! The axes that the tool knows: their names, which workloads have them, their defaults, and how a level is read.
+//!
+//! Owns the catalogue and the reading of one level. Which levels a matrix has, and how they combine, is not known here.
+
+use std::collections::BTreeMap;
+
+use super::document::{Node, Value};
+use super::draft::Change;
+use super::problem::{Problems, list};
+use super::reader::{Reader, argv, array, boolean, count, parsed, scalar, text, word};
+use crate::model::quantity::{Bytes, Millis};
+use crate::model::settings::*;
+use crate::model::words::words;
+
+/// The largest batch: beyond it the activations are the workload.
+pub const BATCH_MAX: u32 = 4096;
+
+/// The longest sequence of layers, after repetition; several hundred layers make a 7B model.
+pub const SEQUENCE_MAX: usize = 4096;
+
+/// The smallest and largest blocks that the 4-bit kernels have.
+pub const BLOCKSIZES: std::ops::RangeInclusive<u32> = 32..=4096;
+
+words! {
+    /// An axis that the tool knows by itself.
+    Knob {
+        /// Activation type is `input`; this is the allocator.
+        Allocator = "allocator",
+        /// Host memory held by another process.
+        Ballast = "ballast",
+        /// Rows of the input.
+        Batch = "batch",
+        /// Weights per absmax.
+        Blocksize = "blocksize",
+        /// How far a stage record is awaited.
+        Breadcrumbs = "breadcrumbs",
+        /// When results are compared.
+        Check = "check",
+        /// Clocks held.
+        Clocks = "clocks",
+        /// Machine code that may be used.
+        Code = "code",
+        /// How the boot of a cold trial comes about.
+        ColdFrom = "cold_from",
+        /// Another program before, beside or after.
+        Companion = "companion",
+        /// Type of the product.
+        Compute = "compute",
+        /// CPUs that may be used.
+        Cpus = "cpus",
+        /// Nested statistics.
+        DoubleQuant = "double_quant",
+        /// Drop clean page cache first.
+        DropCaches = "drop_caches",
+        /// Idle time between iterations.
+        Gap = "gap",
+        /// When dropped layers die.
+        Gc = "gc",
+        /// Runtime power management of the GPU.
+        GpuPm = "gpu_pm",
+        /// Layers after the last block of a stack.
+        Head = "head",
+        /// Where memory is cleaned up.
+        Hygiene = "hygiene",
+        /// What a clean-up does.
+        HygieneSteps = "hygiene_steps",
+        /// Which executable or library is under test.
+        Identity = "identity",
+        /// Where weights are made.
+        Init = "init",
+        /// Threads that make weights.
+        InitThreads = "init_threads",
+        /// Type of the activations.
+        Input = "input",
+        /// Repetitions inside a trial.
+        Iterations = "iterations",
+        /// The driver's JIT cache.
+        JitCache = "jit_cache",
+        /// Whose kernels run.
+        Kernels = "kernels",
+        /// Repetitions of the block of a stack.
+        Layers = "layers",
+        /// Limit of the trial's cgroup.
+        MemoryMax = "memory_max",
+        /// When the driver loads kernels.
+        ModuleLoading = "module_loading",
+        /// What watches the process.
+        Observer = "observer",
+        /// nvpmodel name or id.
+        PowerMode = "power_mode",
+        /// Page cache filled first.
+        PrefillCache = "prefill_cache",
+        /// What runs in an earlier process.
+        Prelude = "prelude",
+        /// The 4-bit format.
+        Quant = "quant",
+        /// The layers, in order.
+        Sequence = "sequence",
+        /// The start state asked for.
+        Start = "start",
+        /// Type that packed bytes are stored as.
+        Storage = "storage",
+        /// Swap.
+        Swap = "swap",
+        /// Sampling while the trial runs.
+        Telemetry = "telemetry",
+        /// One small layer first, in the same process.
+        Warmup = "warmup",
+    }
+}
+
+/// What runs, as the matrix says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkloadKind {
+    /// The user's program.
+    Command,
+    /// 4-bit layers one after another.
+    Linear4bit,
+    /// 4-bit layers all at once.
+    Stack,
+}
+
+impl Knob {
+    /// Whether a workload of this kind has the axis.
+    pub const fn belongs_to(self, kind: WorkloadKind) -> bool {
+        match self {
+            Self::Head | Self::Layers => matches!(kind, WorkloadKind::Stack),
+            Self::Allocator
+            | Self::Batch
+            | Self::Blocksize
+            | Self::Check
+            | Self::Compute
+            | Self::DoubleQuant
+            | Self::Gc
+            | Self::Hygiene
+            | Self::HygieneSteps
+            | Self::Init
+            | Self::InitThreads
+            | Self::Input
+            | Self::Kernels
+            | Self::Quant
+            | Self::Sequence
+            | Self::Storage
+            | Self::Warmup => matches!(kind, WorkloadKind::Linear4bit | WorkloadKind::Stack),
+            Self::Ballast
+            | Self::Breadcrumbs
+            | Self::Clocks
+            | Self::Code
+            | Self::ColdFrom
+            | Self::Companion
+            | Self::Cpus
+            | Self::DropCaches
+            | Self::Gap
+            | Self::GpuPm
+            | Self::Identity
+            | Self::Iterations
+            | Self::JitCache
+            | Self::MemoryMax
+            | Self::ModuleLoading
+            | Self::Observer
+            | Self::PowerMode
+            | Self::PrefillCache
+            | Self::Prelude
+            | Self::Start
+            | Self::Swap
+            | Self::Telemetry => true,
+        }
+    }
+
+    /// The level that a matrix has without saying so.
+    pub const fn default_label(self) -> &'static str {
+        match self {
+            Self::Allocator => "caching",
+            Self::Ballast | Self::PrefillCache => "0B",
+            Self::Batch | Self::Iterations | Self::Layers => "1",
+            Self::Blocksize => "64",
+            Self::Breadcrumbs => "async",
+            Self::Check => "end",
+            Self::Clocks | Self::GpuPm | Self::JitCache | Self::ModuleLoading | Self::PowerMode | Self::Swap => "kept",
+            Self::Code | Self::Start => "any",
+            Self::ColdFrom => "reboot",
+            Self::Companion
+            | Self::Head
+            | Self::Hygiene
+            | Self::Identity
+            | Self::MemoryMax
+            | Self::Observer
+            | Self::Prelude
+            | Self::Sequence
+            | Self::Warmup => "none",
+            Self::Compute | Self::Input => "bf16",
+            Self::Cpus => "all",
+            Self::DoubleQuant => "true",
+            Self::DropCaches => "false",
+            Self::Gap => "0s",
+            Self::Gc => "never",
+            Self::HygieneSteps => "drop empty_cache sync",
+            Self::Init => "host",
+            Self::InitThreads => "0",
+            Self::Kernels => "bnb",
+            Self::Quant => "nf4",
+            Self::Storage => "uint8",
+            Self::Telemetry => "on",
+        }
+    }
+}
+
+/// What reading a level needs to know of the rest of the matrix.
+pub(super) struct Context<'m> {
+    pub(super) shapes: &'m BTreeMap<String, (u32, u32)>,
+    pub(super) kind: WorkloadKind,
+}
+
+impl Context<'_> {
+    /// Reads one level of `knob`.
+    pub(super) fn level(&self, knob: Knob, node: &Node, problems: &mut Problems) -> Option<Change> {
+        if matches!(&node.value, Value::String(text) if text.is_empty()) {
+            problems.error(node.span, format!("a level of `{knob}` cannot be empty"));
+            return None;
+        }
+        if knob.belongs_to(WorkloadKind::Command) {
+            machine_level(knob, node, problems)
+        } else {
+            self.layer_level(knob, node, problems)
+        }
+    }
+
+    /// The axes of the 4-bit workloads.
+    fn layer_level(&self, knob: Knob, node: &Node, problems: &mut Problems) -> Option<Change> {
+        let what = knob.as_str();
+        macro_rules! word {
+            ($type:ty, $field:ident) => {{
+                let value = word::<$type>(node, &format!("level of `{what}`"), <$type>::WORDS, problems)?;
+                Change::linear4bit(what, move |settings| settings.$field = value)
+            }};
+        }
+        macro_rules! value {
+            ($read:expr, $field:ident) => {{
+                let value = $read?;
+                Change::linear4bit(what, move |settings| settings.$field = value.clone())
+            }};
+        }
+        Some(match knob {
+            Knob::Allocator => word!(AllocatorKind, allocator),
+            Knob::Batch => value!(count(node, 1, problems).filter(|n| in_range(node, *n, BATCH_MAX, problems)), batch),
+            Knob::Blocksize => value!(blocksize(node, problems), blocksize),
+            Knob::Check => word!(Check, check),
+            Knob::Compute => word!(FloatType, compute),
+            Knob::DoubleQuant => value!(boolean(node, problems), double_quant),
+            Knob::Gc => {
+                value!(self.points::<Gc>(node, |points| points.labels().map(str::to_owned).collect(), problems), gc)
+            }
+            Knob::Hygiene => {
+                value!(
+                    self.points::<Hygiene>(node, |points| points.labels().map(str::to_owned).collect(), problems),
+                    hygiene
+                )
+            }
+            Knob::HygieneSteps => value!(steps(node, problems), hygiene_steps),
+            Knob::Init => word!(Init, init),
+            Knob::InitThreads => {
+                value!(count(node, 0, problems).filter(|n| in_range(node, *n, 1024, problems)), init_threads)
+            }
+            Knob::Input => word!(FloatType, input),
+            Knob::Kernels => word!(KernelSet, kernels),
+            Knob::Quant => word!(QuantType, quant),
+            Knob::Sequence => value!(self.sequence(node, problems), sequence),
+            Knob::Storage => word!(Storage, storage),
+            Knob::Warmup => value!(or_none(node, |node| parsed(node, problems)), warmup),
+            Knob::Head => {
+                let head = or_none(node, |node| self.sequence(node, problems))?.unwrap_or_default();
+                Change::stack(what, move |stack| stack.head = head.clone())
+            }
+            Knob::Layers => {
+                let layers = count(node, 1, problems).filter(|n| in_range(node, *n, 1024, problems))?;
+                Change::stack(what, move |stack| stack.layers = layers)
+            }
+            Knob::Ballast
+            | Knob::Breadcrumbs
+            | Knob::Clocks
+            | Knob::Code
+            | Knob::ColdFrom
+            | Knob::Companion
+            | Knob::Cpus
+            | Knob::DropCaches
+            | Knob::Gap
+            | Knob::GpuPm
+            | Knob::Identity
+            | Knob::Iterations
+            | Knob::JitCache
+            | Knob::MemoryMax
+            | Knob::ModuleLoading
+            | Knob::Observer
+            | Knob::PowerMode
+            | Knob::PrefillCache
+            | Knob::Prelude
+            | Knob::Start
+            | Knob::Swap
+            | Knob::Telemetry => machine_level(knob, node, problems)?,
+        })
+    }
+
+    /// A sequence: a string with one letter per layer, or a list of names of shapes.
+    pub(super) fn sequence(&self, node: &Node, problems: &mut Problems) -> Option<Vec<Layer>> {
+        let names: Vec<(String, super::problem::Span)> = match &node.value {
+            Value::String(letters) => letters.chars().map(|letter| (letter.to_string(), node.span)).collect(),
+            Value::Array(nodes) => {
+                nodes.iter().filter_map(|node| Some((text(node, problems)?.to_owned(), node.span))).collect()
+            }
+            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) | Value::Table(_) => {
+                problems
+                    .error(node.span, format!("expected a sequence, found {}", node.kind()))
+                    .hint("a sequence is a string with one letter per layer, \"ABC\", or a list of names of shapes");
+                return None;
+            }
+        };
+        if names.is_empty() || names.len() > SEQUENCE_MAX {
+            problems.error(node.span, format!("a sequence has 1 to {SEQUENCE_MAX} layers, this one {}", names.len()));
+            return None;
+        }
+        let mut layers = Vec::with_capacity(names.len());
+        let mut undefined: Vec<&str> = Vec::new();
+        for (name, span) in &names {
+            match self.shapes.get(name) {
+                Some(&(in_features, out_features)) => {
+                    layers.push(Layer { in_features, out_features, label: name.clone() });
+                }
+                // A letter that is missing twice in a sequence is one mistake.
+                None if undefined.contains(&name.as_str()) => {}
+                None => {
+                    undefined.push(name);
+                    self.undefined_shape(name, *span, problems);
+                }
+            }
+        }
+        undefined.is_empty().then_some(layers)
+    }
+
+    fn undefined_shape(&self, name: &str, span: super::problem::Span, problems: &mut Problems) {
+        let shapes: Vec<&str> = self.shapes.keys().map(String::as_str).collect();
+        let hint = if shapes.is_empty() {
+            "a `[shapes]` table with entries such as `A = [4096, 32768]` is needed".to_owned()
+        } else {
+            format!("`[shapes]` defines {}", list(&shapes))
+        };
+        problems.error(span, format!("shape `{name}` is not defined")).hint(hint);
+    }
+
+    /// Hygiene or collection points, whose labels must be shapes.
+    fn points<T>(&self, node: &Node, labels: impl Fn(&T) -> Vec<String>, problems: &mut Problems) -> Option<T>
+    where
+        T: std::str::FromStr<Err: std::fmt::Display>,
+    {
+        let points: T = parsed(node, problems)?;
+        let undefined: Vec<String> =
+            labels(&points).into_iter().filter(|label| !self.shapes.contains_key(label)).collect();
+        for label in &undefined {
+            self.undefined_shape(label, node.span, problems);
+        }
+        undefined.is_empty().then_some(points)
+    }
+}
+
+/// The axes that every workload has.
+fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) -> Option<Change> {
+    let what = knob.as_str();
+    macro_rules! word {
+        ($type:ty, $field:ident) => {{
+            let value = word::<$type>(node, &format!("level of `{what}`"), <$type>::WORDS, problems)?;
+            Change::settings(what, move |settings| settings.$field = value)
+        }};
+    }
+    macro_rules! value {
+        ($read:expr, $field:ident) => {{
+            let value = $read?;
+            Change::settings(what, move |settings| settings.$field = value.clone())
+        }};
+    }
+    Some(match knob {
+        Knob::Ballast => value!(bytes(node, problems), ballast),
+        Knob::Breadcrumbs => word!(Breadcrumbs, breadcrumbs),
+        Knob::Clocks => value!(clocks(node, problems), clocks),
+        Knob::Code => word!(Code, code),
+        Knob::ColdFrom => word!(ColdFrom, cold_from),
+        Knob::Companion => value!(or_none(node, |node| companion(node, problems)), companion),
+        Knob::Cpus => value!(cpus(node, problems), cpus),
+        Knob::DropCaches => value!(boolean(node, problems), drop_caches),
+        Knob::Gap => value!(parsed::<Millis>(node, problems), gap),
+        Knob::GpuPm => word!(GpuPm, gpu_pm),
+        Knob::Identity => {
+            value!(scalar(node, problems).map(|name| if name == "none" { String::new() } else { name }), identity)
+        }
+        Knob::Iterations => {
+            value!(count(node, 1, problems).filter(|n| in_range(node, *n, 1_000_000, problems)), iterations)
+        }
+        Knob::JitCache => word!(JitCache, jit_cache),
+        Knob::MemoryMax => value!(or_none(node, |node| bytes(node, problems)), memory_max),
+        Knob::ModuleLoading => word!(ModuleLoading, module_loading),
+        Knob::Observer => word!(Observer, observer),
+        Knob::PowerMode => value!(scalar(node, problems).map(|mode| (mode != "kept").then_some(mode)), power_mode),
+        Knob::PrefillCache => value!(bytes(node, problems), prefill_cache),
+        Knob::Prelude => value!(or_none(node, |node| prelude(node, problems)), prelude),
+        Knob::Start => word!(Start, start),
+        Knob::Swap => word!(Swap, swap),
+        Knob::Telemetry => word!(Telemetry, telemetry),
+        Knob::Allocator
+        | Knob::Batch
+        | Knob::Blocksize
+        | Knob::Check
+        | Knob::Compute
+        | Knob::DoubleQuant
+        | Knob::Gc
+        | Knob::Head
+        | Knob::Hygiene
+        | Knob::HygieneSteps
+        | Knob::Init
+        | Knob::InitThreads
+        | Knob::Input
+        | Knob::Kernels
+        | Knob::Layers
+        | Knob::Quant
+        | Knob::Sequence
+        | Knob::Storage
+        | Knob::Warmup => return None,
+    })
+}
+
+/// `"none"`, or what `read` makes of it.
+fn or_none<T>(node: &Node, read: impl FnOnce(&Node) -> Option<T>) -> Option<Option<T>> {
+    match &node.value {
+        Value::String(text) if text == "none" => Some(None),
+        Value::String(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Array(_)
+        | Value::Table(_) => read(node).map(Some),
+    }
+}
+
+fn in_range(node: &Node, number: u32, most: u32, problems: &mut Problems) -> bool {
+    if number > most {
+        problems.error(node.span, format!("{number} is more than {most}"));
+    }
+    number <= most
+}
+
+fn blocksize(node: &Node, problems: &mut Problems) -> Option<u32> {
+    let size = count(node, 0, problems)?;
+    if !size.is_power_of_two() {
+        problems
+            .error(node.span, format!("blocksize {size} is not a power of two"))
+            .hint("the 4-bit kernels have blocks of 32, 64, 128, 256, 512, 1024, 2048 and 4096 weights");
+        return None;
+    }
+    if !BLOCKSIZES.contains(&size) {
+        problems
+            .error(node.span, format!("no kernel has blocks of {size}"))
+            .hint("the 4-bit kernels have blocks of 32, 64, 128, 256, 512, 1024, 2048 and 4096 weights");
+        return None;
+    }
+    Some(size)
+}
+
+fn steps(node: &Node, problems: &mut Problems) -> Option<Vec<HygieneStep>> {
+    let nodes = array(node, "an array of clean-up steps", problems)?;
+    let steps: Vec<HygieneStep> =
+        nodes.iter().filter_map(|node| word(node, "clean-up step", HygieneStep::WORDS, problems)).collect();
+    if nodes.is_empty() {
+        problems.error(node.span, "a clean-up without steps").hint("to clean up nowhere, use hygiene = \"none\"");
+    }
+    (steps.len() == nodes.len() && !steps.is_empty()).then_some(steps)
+}
+
+/// A size; a bare integer is bytes.
+fn bytes(node: &Node, problems: &mut Problems) -> Option<Bytes> {
+    match node.value {
+        Value::Integer(number) if number >= 0 => Some(Bytes::new(number.unsigned_abs())),
+        Value::String(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Array(_)
+        | Value::Table(_) => parsed(node, problems),
+    }
+}
+
+/// A list of CPUs; a bare integer is one CPU.
+fn cpus(node: &Node, problems: &mut Problems) -> Option<Cpus> {
+    let text = scalar(node, problems)?;
+    text.parse()
+        .map_err(|error: crate::model::quantity::QuantityError| problems.error(node.span, error.to_string()))
+        .ok()
+}
+
+fn clocks(node: &Node, problems: &mut Problems) -> Option<Clocks> {
+    let text = text(node, problems)?;
+    let mhz = text.strip_prefix("gpu:").and_then(|rest| rest.strip_suffix("MHz")).and_then(|mhz| mhz.parse().ok());
+    match (text, mhz) {
+        ("kept", _) => Some(Clocks::Kept),
+        ("max", _) => Some(Clocks::Max),
+        (_, Some(mhz @ 1..=10_000)) => Some(Clocks::GpuMhz(mhz)),
+        _ => {
+            problems
+                .error(node.span, format!("unknown level of `clocks` `{text}`"))
+                .hint("expected `kept`, `max` or a cap of the GPU clock such as `gpu:612MHz`");
+            None
+        }
+    }
+}
+
+fn prelude(node: &Node, problems: &mut Problems) -> Option<Prelude> {
+    match &node.value {
+        Value::Array(_) => argv(node, problems).map(Prelude::Command),
+        Value::String(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Table(_) => parsed(node, problems).map(Prelude::Forward),
+    }
+}
+
+fn companion(node: &Node, problems: &mut Problems) -> Option<Companion> {
+    if let Value::Array(_) = node.value {
+        return argv(node, problems).map(|argv| Companion { argv, when: CompanionWhen::default() });
+    }
+    let mut reader = Reader::new(node, "a companion", problems)?;
+    let argv = reader.require("argv", problems).and_then(|node| argv(node, problems));
+    let when = reader.take("when").map(|node| word(node, "moment", CompanionWhen::WORDS, problems));
+    reader.finish(problems);
+    Some(Companion { argv: argv?, when: when.unwrap_or(Some(CompanionWhen::default()))? })
+}

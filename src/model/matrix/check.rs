@@ -1,0 +1,144 @@
+//! What no single level can show: settings that cannot be run, or that do not mean what they seem to.
+//!
+//! Pure rules over one cell's settings. Where a finding is shown is decided by whoever knows the cell's levels.
+
+use super::axis::Knob;
+use super::problem::Severity;
+use crate::model::settings::{Check, KernelSet, Layer, Linear4bitSettings, QuantType, Settings, WorkloadSettings};
+
+/// The group of NVFP4: one E4M3 scale for 16 weights of a row.
+const NVFP4_GROUP: u32 = 16;
+/// The group of MXFP4: one E8M0 scale for 32 weights of a row.
+const MXFP4_GROUP: u32 = 32;
+/// The most layers of a stack, blocks and head together.
+const STACK_LAYERS_MAX: usize = 16_384;
+
+/// Something about a cell that is wrong or surprising.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Whether it can be run all the same.
+    pub severity: Severity,
+    /// What it is.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+    /// The axes that bring it about, the likeliest first.
+    pub blame: Vec<Knob>,
+    /// The shape it is about.
+    pub shape: Option<String>,
+}
+
+/// Everything to be said about `settings`.
+pub fn examine(settings: &Settings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if settings.gap.ms() > 0 && settings.iterations == 1 {
+        findings.push(impossible(
+            format!("a gap of {} between the iterations of a trial that has one", settings.gap),
+            "set `iterations` to 2 or more, or exclude the combination",
+            &[Knob::Gap, Knob::Iterations],
+        ));
+    }
+    match &settings.workload {
+        WorkloadSettings::Linear4bit(linear4bit) => layers(linear4bit, &[], &mut findings),
+        WorkloadSettings::Stack(stack) => {
+            layers(&stack.block, &stack.head, &mut findings);
+            let repeats = usize::try_from(stack.layers).unwrap_or(usize::MAX);
+            let total = stack.block.sequence.len().saturating_mul(repeats).saturating_add(stack.head.len());
+            if total > STACK_LAYERS_MAX {
+                findings.push(impossible(
+                    format!("{total} layers are more than {STACK_LAYERS_MAX}"),
+                    "repeat the block less often",
+                    &[Knob::Layers, Knob::Sequence],
+                ));
+            }
+        }
+        WorkloadSettings::Command(_) => {}
+    }
+    findings
+}
+
+fn layers(settings: &Linear4bitSettings, head: &[Layer], findings: &mut Vec<Finding>) {
+    let has = |label: &str| settings.sequence.iter().chain(head).any(|layer| layer.label == label);
+    for label in settings.hygiene.labels().filter(|label| !has(label)) {
+        findings.push(impossible(
+            format!("hygiene after `{label}` never happens: the sequence has no `{label}`"),
+            "exclude the combination, or clean up after a layer that is there",
+            &[Knob::Hygiene, Knob::Sequence],
+        ));
+    }
+    for label in settings.gc.labels().filter(|label| !has(label)) {
+        findings.push(impossible(
+            format!("gc after `{label}` never happens: the sequence has no `{label}`"),
+            "exclude the combination, or collect after a layer that is there",
+            &[Knob::Gc, Knob::Sequence],
+        ));
+    }
+    if settings.kernels == KernelSet::None && settings.check == Check::Each {
+        findings.push(impossible(
+            "results compared after each layer, with kernels = \"none\" that compute none".to_owned(),
+            "leave `check` at `end`",
+            &[Knob::Kernels, Knob::Check],
+        ));
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for layer in settings.sequence.iter().chain(head) {
+        if !seen.contains(&layer.label.as_str()) {
+            seen.push(&layer.label);
+            divisibility(settings, layer, findings);
+        }
+    }
+}
+
+/// What the kernels and the packed tensor need of a layer's sides.
+fn divisibility(settings: &Linear4bitSettings, layer: &Layer, findings: &mut Vec<Finding>) {
+    let Layer { in_features, out_features, label } = layer;
+    let group = match settings.quant {
+        QuantType::Nf4 | QuantType::Fp4 => None,
+        QuantType::Nvfp4 => Some(NVFP4_GROUP),
+        QuantType::Mxfp4 => Some(MXFP4_GROUP),
+        QuantType::Int4 => Some(settings.blocksize),
+    };
+    match group {
+        Some(group) if in_features % group != 0 => findings.push(Finding {
+            shape: Some(label.clone()),
+            ..impossible(
+                format!(
+                    "in_features {in_features} of `{label}` is not a multiple of {group}, the group of {}",
+                    settings.quant
+                ),
+                "a group of weights with one scale lies in one row",
+                &[Knob::Quant, Knob::Blocksize],
+            )
+        }),
+        // The fused kernel of bitsandbytes 0.46 to 0.49 needs whole blocks per row and falls back with a warning.
+        None if settings.batch == 1 && in_features % settings.blocksize != 0 => findings.push(Finding {
+            severity: Severity::Warning,
+            shape: Some(label.clone()),
+            ..impossible(
+                format!("in_features {in_features} of `{label}` is not a multiple of blocksize {}", settings.blocksize),
+                "one row then takes the path of many rows: the weight is dequantised as a whole, with its memory",
+                &[Knob::Blocksize, Knob::Batch],
+            )
+        }),
+        Some(_) | None => {}
+    }
+    let per_element = u64::from(2 * settings.storage.bytes());
+    if layer.weights() % per_element != 0 {
+        findings.push(Finding {
+            shape: Some(label.clone()),
+            ..impossible(
+                format!(
+                    "`{label}` has {in_features} x {out_features} weights, not a multiple of {per_element}: \
+                     packed bytes would not fill {} elements",
+                    settings.storage
+                ),
+                "the packed tensor would be cut short while the kernel writes all of it; choose a smaller storage or other sides",
+                &[Knob::Storage],
+            )
+        });
+    }
+}
+
+fn impossible(message: String, hint: &str, blame: &[Knob]) -> Finding {
+    Finding { severity: Severity::Error, message, hint: hint.to_owned(), blame: blame.to_vec(), shape: None }
+}

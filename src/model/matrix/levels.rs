@@ -1,0 +1,618 @@
+//! The baseline and the axes: which levels a matrix has and what they change.
+//!
+//! Owns labels, the check that levels differ, and what `[[cell]]` and `[[exclude]]` refer to. What one level of an
+//! axis of the tool looks like is known by [`super::axis`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Places;
+use super::axis::{Context, Knob, WorkloadKind};
+use super::document::{Entry, Node, Value};
+use super::draft::{Change, Draft, Variable};
+use super::problem::{Problems, Span, list, suggest};
+use super::reader::{array, boolean, scalar, table, template};
+use super::workload::Workload;
+use crate::model::settings::{EnvOp, WorkloadSettings};
+use crate::model::template::Template;
+
+/// The most axes a matrix may have.
+pub const AXES_MAX: usize = 64;
+
+/// The most levels an axis may have.
+pub const LEVELS_MAX: usize = 10_000;
+
+/// A knob and its settings beside the baseline.
+#[derive(Debug, Clone)]
+pub struct Axis {
+    /// Its name: an axis of the tool, `env.NAME`, or a name of the matrix's own.
+    pub name: String,
+    /// The label of the baseline's level.
+    pub baseline: String,
+    /// The other levels, in the order of the file.
+    pub levels: Vec<Level>,
+    /// Where it stands.
+    pub span: Span,
+}
+
+impl Axis {
+    /// Every label, the baseline's first.
+    pub fn labels(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.baseline.as_str()).chain(self.levels.iter().map(|level| level.label.as_str()))
+    }
+}
+
+/// One setting of an axis.
+#[derive(Debug, Clone)]
+pub struct Level {
+    /// What it is called.
+    pub label: String,
+    /// What it changes in the baseline.
+    pub changes: Vec<Change>,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// A `[[cell]]`: levels over the baseline.
+#[derive(Debug, Clone)]
+pub struct Assignment {
+    /// Name and label of everything that it says.
+    pub labels: BTreeMap<String, String>,
+    /// What that changes.
+    pub level: Level,
+}
+
+/// A condition on the levels of a cell: each name has one of its labels.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Matcher(pub BTreeMap<String, Vec<String>>);
+
+impl Matcher {
+    /// Whether the cell with these levels is meant; a name that is no axis has the baseline's label in `fixed`.
+    pub fn matches(&self, levels: &BTreeMap<String, String>, fixed: impl Fn(&str) -> Option<String>) -> bool {
+        self.0.iter().all(|(name, labels)| match levels.get(name) {
+            Some(label) => labels.contains(label),
+            None => fixed(name).is_some_and(|label| labels.contains(&label)),
+        })
+    }
+}
+
+/// What a name in `[baseline]`, `[axes]` or a cell refers to.
+enum Named {
+    Knob(Knob),
+    Variable,
+}
+
+/// The baseline and the axes while they are read.
+pub(super) struct Levels<'m> {
+    pub(super) context: Context<'m>,
+    pub(super) axes: Vec<Axis>,
+    pub(super) draft: Draft,
+    /// The baseline's label of everything that has one.
+    pub(super) fixed: BTreeMap<String, String>,
+    /// Names that a placeholder of the matrix refers to.
+    used: BTreeSet<String>,
+    /// Variables that only levels give, so far.
+    moved: BTreeSet<String>,
+}
+
+impl<'m> Levels<'m> {
+    pub(super) fn new(context: Context<'m>, used: BTreeSet<String>) -> Self {
+        let knobs = Knob::ALL.iter().filter(|knob| knob.belongs_to(context.kind));
+        let fixed = knobs.map(|knob| (knob.to_string(), knob.default_label().to_owned())).collect();
+        let draft = Draft::new(WorkloadSettings::Command(Default::default()));
+        Self { context, axes: Vec::new(), draft, fixed, used, moved: BTreeSet::new() }
+    }
+
+    /// Sets a variable of `[vars]`.
+    pub(super) fn set_variable(&mut self, entry: &Entry, problems: &mut Problems) {
+        if let Some(value) = variable(&entry.node, problems) {
+            self.fixed.insert(entry.key.clone(), entry.node.label());
+            self.draft.variables.insert(entry.key.clone(), value);
+        }
+    }
+
+    /// Begins with what `[workload]` says.
+    pub(super) fn begin(&mut self, workload: Option<Workload>, _problems: &mut Problems) {
+        let Some(workload) = workload else { return };
+        let mut draft = Draft::new(workload.settings);
+        draft.settings.watch = workload.watch;
+        draft.variables = std::mem::take(&mut self.draft.variables);
+        for (name, op, label) in workload.env {
+            draft.apply(&[Change::env(&name, op)]);
+            self.fixed.insert(format!("env.{name}"), label);
+        }
+        self.draft = draft;
+    }
+
+    /// Reads `[baseline]`.
+    pub(super) fn baseline(&mut self, node: &Node, places: &mut Places, problems: &mut Problems) {
+        let Some(table) = table(node, "[baseline]", problems) else { return };
+        for entry in &table.0 {
+            places.baseline.insert(entry.key.clone(), entry.node.span);
+            if entry.key == "env" {
+                for (name, op, label) in env_ops(&entry.node, "[baseline] env", problems) {
+                    self.draft.apply(&[Change::env(&name, op)]);
+                    self.fixed.insert(format!("env.{name}"), label);
+                }
+                continue;
+            }
+            if let Some(change) = self.change(&entry.key, entry.key_span, &entry.node, problems) {
+                self.draft.apply(&[change]);
+                self.fixed.insert(entry.key.clone(), entry.node.label());
+            }
+        }
+    }
+
+    /// Reads `[axes]`.
+    pub(super) fn axes(&mut self, node: &Node, problems: &mut Problems) {
+        let Some(table) = table(node, "[axes]", problems) else { return };
+        for entry in &table.0 {
+            if entry.key == "env" {
+                if let Some(table) = super::reader::table(&entry.node, "[axes] env", problems) {
+                    table.0.iter().for_each(|inner| self.env_axis(inner, problems));
+                }
+            } else if let Value::Table(_) = entry.node.value {
+                self.structured_axis(entry, problems);
+            } else {
+                self.plain_axis(entry, &entry.node, problems);
+            }
+        }
+        if self.axes.len() > AXES_MAX {
+            problems.error(node.span, format!("{} axes are more than {AXES_MAX}", self.axes.len()));
+        }
+    }
+
+    /// `name = [level, …]`.
+    fn plain_axis(&mut self, entry: &Entry, levels: &Node, problems: &mut Problems) {
+        let Some(nodes) = array(levels, &format!("an array of levels for axis `{}`", entry.key), problems) else {
+            return;
+        };
+        let known = self.named(&entry.key, entry.key_span, problems);
+        match known {
+            Some(Named::Variable) => {
+                self.moved.insert(entry.key.clone());
+                if !self.draft.variables.contains_key(&entry.key) {
+                    problems
+                        .error(entry.key_span, format!("axis `{}` has no baseline", entry.key))
+                        .hint(format!("add `{}` to `[baseline]`", entry.key));
+                }
+            }
+            Some(Named::Knob(_)) => {}
+            None => return,
+        }
+        let mut found = Vec::new();
+        for node in nodes {
+            if let Some(change) = self.change(&entry.key, entry.key_span, node, problems) {
+                found.push(Level { label: node.label(), changes: vec![change], span: node.span });
+            }
+        }
+        let baseline = self.fixed.get(&entry.key).cloned().unwrap_or_default();
+        self.add_axis(&entry.key, baseline, found, nodes.len(), entry.key_span, problems);
+    }
+
+    /// `env.NAME = [op, …]`.
+    fn env_axis(&mut self, entry: &Entry, problems: &mut Problems) {
+        if !env_name(&entry.key, entry.key_span, problems) {
+            return;
+        }
+        let Some(nodes) = array(&entry.node, "an array of levels", problems) else { return };
+        let mut found = Vec::new();
+        for node in nodes {
+            if let Some((op, label)) = env_op(node, problems) {
+                found.push(Level { label, changes: vec![Change::env(&entry.key, op)], span: node.span });
+            }
+        }
+        let name = format!("env.{}", entry.key);
+        let baseline = self.fixed.entry(name.clone()).or_insert_with(|| "kept".to_owned()).clone();
+        self.add_axis(&name, baseline, found, nodes.len(), entry.key_span, problems);
+    }
+
+    /// `[axes.NAME]` with `levels` or with `env`.
+    fn structured_axis(&mut self, entry: &Entry, problems: &mut Problems) {
+        let Some(table) = table(&entry.node, "an axis", problems) else { return };
+        if let Some(variable) = table.get("env").filter(|_| table.get("levels").is_none()) {
+            return self.named_env_axis(entry, variable, problems);
+        }
+        let what = format!("[axes.{}]", entry.key);
+        let Some(mut reader) = super::reader::Reader::new(&entry.node, what, problems) else { return };
+        let levels = reader.require("levels", problems);
+        let labels = reader.take("labels");
+        reader.finish(problems);
+        let Some(levels) = levels else { return };
+        // `[axes.batch] levels = [2, 8]` says the same as `batch = [2, 8]`.
+        if entry.key.parse::<Knob>().is_ok() {
+            return self.plain_axis(entry, levels, problems);
+        }
+        let Some(nodes) = array(levels, "an array of levels", problems) else { return };
+        if nodes.iter().all(|node| !matches!(node.value, Value::Table(_))) {
+            return self.plain_axis(entry, levels, problems);
+        }
+        let labels = labels.and_then(|node| self.labels(node, nodes.len(), problems));
+        let mut found = Vec::new();
+        let mut keys: Vec<String> = Vec::new();
+        for (index, node) in nodes.iter().enumerate() {
+            let Some(changes) = self.moves(node, &mut keys, problems) else { continue };
+            let label = labels.as_ref().map_or_else(|| node.label(), |labels| labels[index].clone());
+            found.push(Level { label, changes, span: node.span });
+        }
+        let parts: Vec<String> =
+            keys.iter().map(|key| format!("{key}={}", self.fixed.get(key).map_or("kept", String::as_str))).collect();
+        self.add_axis(&entry.key, parts.join(","), found, nodes.len(), entry.key_span, problems);
+    }
+
+    fn labels(&self, node: &Node, levels: usize, problems: &mut Problems) -> Option<Vec<String>> {
+        let nodes = array(node, "an array of labels", problems)?;
+        if nodes.len() != levels {
+            problems.error(node.span, format!("{} labels for {levels} levels", nodes.len()));
+            return None;
+        }
+        let labels: Vec<String> = nodes.iter().filter_map(|node| scalar(node, problems)).collect();
+        (labels.len() == levels).then_some(labels)
+    }
+
+    /// One level that moves several variables.
+    fn moves(&mut self, node: &Node, keys: &mut Vec<String>, problems: &mut Problems) -> Option<Vec<Change>> {
+        let entries = table(node, "a level that moves several variables", problems)?;
+        let mut changes = Vec::new();
+        for entry in &entries.0 {
+            if entry.key == "env" {
+                for (name, op, _) in env_ops(&entry.node, "env", problems) {
+                    push_new(keys, format!("env.{name}"));
+                    changes.push(Change::env(&name, op));
+                }
+                continue;
+            }
+            push_new(keys, entry.key.clone());
+            let change = self.change(&entry.key, entry.key_span, &entry.node, problems)?;
+            if !self.fixed.contains_key(&entry.key) {
+                problems
+                    .error(entry.key_span, format!("`{}` has no baseline", entry.key))
+                    .hint(format!("add `{}` to `[baseline]`", entry.key));
+                return None;
+            }
+            changes.push(change);
+        }
+        Some(changes)
+    }
+
+    /// `[axes.NAME] env = "VARIABLE"` and the operations on it.
+    fn named_env_axis(&mut self, entry: &Entry, variable: &Node, problems: &mut Problems) {
+        let what = format!("[axes.{}]", entry.key);
+        let Some(mut reader) = super::reader::Reader::new(&entry.node, what, problems) else { return };
+        let _known = reader.take("env");
+        let operations: Vec<(&str, Option<&Node>)> =
+            ["set", "append", "remove", "unset"].into_iter().map(|op| (op, reader.take(op))).collect();
+        reader.finish(problems);
+        let Some(name) = super::reader::text(variable, problems).filter(|name| env_name(name, variable.span, problems))
+        else {
+            return;
+        };
+        let mut found = Vec::new();
+        let mut written = 0;
+        for (op, node) in operations {
+            let Some(node) = node else { continue };
+            if op == "unset" {
+                written += 1;
+                if boolean(node, problems) == Some(true) {
+                    found.push(Level {
+                        label: "unset".to_owned(),
+                        changes: vec![Change::env(name, EnvOp::Unset)],
+                        span: node.span,
+                    });
+                }
+                continue;
+            }
+            let Some(nodes) = array(node, "an array of values", problems) else { continue };
+            written += nodes.len();
+            for node in nodes {
+                let Some(value) = template(node, problems) else { continue };
+                let (op, label) = operation(op, value, &node.label());
+                found.push(Level { label, changes: vec![Change::env(name, op)], span: node.span });
+            }
+        }
+        let baseline = self.fixed.entry(format!("env.{name}")).or_insert_with(|| "kept".to_owned()).clone();
+        self.add_axis(&entry.key, baseline, found, written, entry.key_span, problems);
+    }
+
+    /// Adds an axis whose levels differ from each other and from the baseline.
+    fn add_axis(
+        &mut self,
+        name: &str,
+        baseline: String,
+        levels: Vec<Level>,
+        written: usize,
+        span: Span,
+        problems: &mut Problems,
+    ) {
+        if written == 0 {
+            problems.error(span, format!("axis `{name}` has no levels")).hint("leave the axis out, or give it a level");
+        }
+        if written > LEVELS_MAX {
+            problems.error(span, format!("axis `{name}` has {written} levels, more than {LEVELS_MAX}"));
+            return;
+        }
+        if self.axes.iter().any(|axis| axis.name == name) {
+            problems.error(span, format!("axis `{name}` is there twice"));
+        }
+        let mut drafts: Vec<(Draft, &str)> = vec![(self.draft.clone(), "")];
+        let mut labels = BTreeSet::new();
+        for level in &levels {
+            let mut draft = self.draft.clone();
+            draft.apply(&level.changes);
+            // Comparing what levels do finds `["A", "B"]` beside "AB", which no comparison of words would.
+            match drafts.iter().take(256).find(|(other, _)| *other == draft) {
+                Some((_, "")) => {
+                    problems
+                        .error(level.span, format!("level `{}` of axis `{name}` is the baseline", level.label))
+                        .hint("the baseline is a level of every axis already; leave it out here");
+                }
+                Some((_, other)) => {
+                    let other = if *other == level.label {
+                        "is there twice".to_owned()
+                    } else {
+                        format!("does the same as `{other}`")
+                    };
+                    problems.error(level.span, format!("level `{}` of axis `{name}` {other}", level.label));
+                }
+                None if level.label == baseline || !labels.insert(level.label.as_str()) => {
+                    problems
+                        .error(level.span, format!("two levels of axis `{name}` are called `{}`", level.label))
+                        .hint("give the levels `labels = [\"…\", …]`");
+                }
+                None => drafts.push((draft, &level.label)),
+            }
+        }
+        self.axes.push(Axis { name: name.to_owned(), baseline, levels, span });
+    }
+
+    /// What `key` refers to; an error if to nothing.
+    fn named(&self, key: &str, span: Span, problems: &mut Problems) -> Option<Named> {
+        let is_command = matches!(self.context.kind, WorkloadKind::Command);
+        match key.parse::<Knob>() {
+            Ok(knob) if knob.belongs_to(self.context.kind) => return Some(Named::Knob(knob)),
+            Ok(_) | Err(_) if is_command && self.used.contains(key) => return Some(Named::Variable),
+            Ok(knob) => {
+                let kinds = [(WorkloadKind::Linear4bit, "linear4bit"), (WorkloadKind::Stack, "stack")];
+                let owners: Vec<&str> =
+                    kinds.iter().filter(|(kind, _)| knob.belongs_to(*kind)).map(|(_, name)| *name).collect();
+                problems
+                    .error(span, format!("`{key}` is not an axis of this workload"))
+                    .hint(format!("it belongs to the workload {}", list(&owners)));
+                return None;
+            }
+            Err(_) => {}
+        }
+        let mut words: Vec<&str> =
+            Knob::ALL.iter().filter(|knob| knob.belongs_to(self.context.kind)).map(|knob| knob.as_str()).collect();
+        words.extend(self.used.iter().map(String::as_str));
+        let hint = match super::problem::did_you_mean(key, words.iter().copied()) {
+            Some(word) => format!("did you mean `{word}`?"),
+            None if is_command => {
+                format!("a name of your own must be used as a placeholder, `{{{key}}}`, in argv or env")
+            }
+            None => format!("the axes of this workload are {}", list(&words)),
+        };
+        problems.error(span, format!("unknown axis `{key}`")).hint(hint);
+        None
+    }
+
+    fn change(&self, key: &str, key_span: Span, node: &Node, problems: &mut Problems) -> Option<Change> {
+        match self.named(key, key_span, problems)? {
+            Named::Knob(knob) => self.context.level(knob, node, problems),
+            Named::Variable => variable(node, problems).map(|value| Change::variable(key, value)),
+        }
+    }
+
+    /// Every placeholder must be a variable by now.
+    pub(super) fn check_placeholders(&self, used: &[(String, Span)], problems: &mut Problems) {
+        let mut words: Vec<&str> = self.draft.variables.keys().map(String::as_str).collect();
+        words.extend(crate::model::template::RunTimeHole::WORDS);
+        for (name, span) in used {
+            let known = self.draft.variables.contains_key(name) || self.moved.contains(name) || name == "identity";
+            if !known {
+                problems.error(*span, format!("unknown placeholder `{{{name}}}`")).hint(suggest(name, &words));
+            }
+        }
+    }
+
+    /// Reads `[[cell]]`.
+    pub(super) fn assignments(&self, node: Option<&Node>, problems: &mut Problems) -> Vec<Assignment> {
+        let Some(nodes) = node.and_then(|node| array(node, "`[[cell]]` entries", problems)) else { return Vec::new() };
+        nodes.iter().filter_map(|node| self.assignment(node, problems)).collect()
+    }
+
+    /// Reads one set of levels over the baseline.
+    pub(super) fn assignment(&self, node: &Node, problems: &mut Problems) -> Option<Assignment> {
+        let mut labels = BTreeMap::new();
+        let mut changes = Vec::new();
+        for (name, entry) in flat(node, "a cell", problems)? {
+            let label = entry.node.label();
+            let axis = self.axes.iter().find(|axis| axis.name == name);
+            let level = axis.and_then(|axis| axis.levels.iter().find(|level| level.label == label));
+            if let Some(level) = level {
+                changes.extend(level.changes.iter().cloned());
+            } else if axis.is_some_and(|axis| axis.baseline == label) {
+                // The baseline needs no change.
+            } else if let Some(variable) = name.strip_prefix("env.") {
+                let (op, op_label) = env_op(&entry.node, problems)?;
+                changes.push(Change::env(variable, op));
+                labels.insert(name, op_label);
+                continue;
+            } else if let Some(axis) = axis.filter(|_| name.parse::<Knob>().is_err() && !self.fixed.contains_key(&name))
+            {
+                self.unknown_level(axis, &label, entry.node.span, problems);
+                return None;
+            } else {
+                changes.push(self.change(&name, entry.key_span, &entry.node, problems)?);
+            }
+            labels.insert(name, label);
+        }
+        Some(Assignment { level: Level { label: String::new(), changes, span: node.span }, labels })
+    }
+
+    /// Reads `[[exclude]]`.
+    pub(super) fn excludes(&self, node: Option<&Node>, problems: &mut Problems) -> Vec<Matcher> {
+        let Some(nodes) = node.and_then(|node| array(node, "`[[exclude]]` entries", problems)) else {
+            return Vec::new();
+        };
+        let mut excludes = Vec::new();
+        for node in nodes {
+            let Some(matcher) = self.matcher(node, "an exclusion", problems) else { continue };
+            if matcher.0.is_empty() {
+                problems.error(node.span, "an empty exclusion would exclude everything");
+                continue;
+            }
+            excludes.push(matcher);
+        }
+        excludes
+    }
+
+    /// Reads a condition on levels.
+    pub(super) fn matcher(&self, node: &Node, what: &str, problems: &mut Problems) -> Option<Matcher> {
+        let mut matcher = BTreeMap::new();
+        for (name, entry) in flat(node, what, problems)? {
+            let nodes = match &entry.node.value {
+                Value::Array(nodes) if !name.starts_with("sequence") => nodes.as_slice(),
+                Value::Array(_)
+                | Value::String(_)
+                | Value::Integer(_)
+                | Value::Float(_)
+                | Value::Boolean(_)
+                | Value::Datetime(_)
+                | Value::Table(_) => std::slice::from_ref(&entry.node),
+            };
+            if let Some(axis) = self.axes.iter().find(|axis| axis.name == name) {
+                for node in nodes.iter().filter(|node| !axis.labels().any(|label| label == node.label())) {
+                    self.unknown_level(axis, &node.label(), node.span, problems);
+                }
+            } else if !self.fixed.contains_key(&name) {
+                let names: Vec<&str> = self.axes.iter().map(|axis| axis.name.as_str()).collect();
+                problems
+                    .error(entry.key_span, format!("`{name}` is not an axis of this matrix"))
+                    .hint(suggest(&name, &names));
+            } else if name.parse::<Knob>().is_ok() {
+                // Not an axis here, but a level that could not exist is still a slip.
+                for node in nodes {
+                    self.change(&name, entry.key_span, node, problems);
+                }
+            }
+            matcher.insert(name, nodes.iter().map(Node::label).collect());
+        }
+        Some(Matcher(matcher))
+    }
+
+    /// Reports a level that an axis does not have.
+    pub(super) fn unknown_level(&self, axis: &Axis, label: &str, span: Span, problems: &mut Problems) {
+        let labels: Vec<&str> = axis.labels().collect();
+        problems.error(span, format!("axis `{}` has no level `{label}`", axis.name)).hint(suggest(label, &labels));
+    }
+}
+
+fn push_new(keys: &mut Vec<String>, key: String) {
+    if !keys.contains(&key) {
+        keys.push(key);
+    }
+}
+
+/// The entries of a table with `env` taken apart into `env.NAME`.
+fn flat<'n>(node: &'n Node, what: &str, problems: &mut Problems) -> Option<Vec<(String, &'n Entry)>> {
+    let mut entries = Vec::new();
+    for entry in &table(node, what, problems)?.0 {
+        match (&entry.node.value, entry.key.as_str()) {
+            (Value::Table(inner), "env") => {
+                entries.extend(inner.0.iter().map(|entry| (format!("env.{}", entry.key), entry)));
+            }
+            _ => entries.push((entry.key.clone(), entry)),
+        }
+    }
+    Some(entries)
+}
+
+/// The value of a variable: what only the machine knows may be in it, other variables may not.
+pub(super) fn variable(node: &Node, problems: &mut Problems) -> Option<Variable> {
+    let single = |node: &Node, problems: &mut Problems| -> Option<Template> {
+        let value = template(node, problems)?;
+        if let Some(name) = value.names().next() {
+            problems
+                .error(node.span, format!("the value of a variable cannot contain the variable `{{{name}}}`"))
+                .hint("a literal brace is written twice");
+            return None;
+        }
+        Some(value)
+    };
+    match &node.value {
+        Value::Array(nodes) => {
+            let values: Vec<Template> = nodes.iter().filter_map(|node| single(node, problems)).collect();
+            (values.len() == nodes.len()).then_some(Variable::Many(values))
+        }
+        Value::String(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Table(_) => single(node, problems).map(Variable::One),
+    }
+}
+
+/// The operations of a table of variables of the environment, each with its label.
+pub(super) fn env_ops(node: &Node, what: &str, problems: &mut Problems) -> Vec<(String, EnvOp, String)> {
+    let Some(table) = table(node, what, problems) else { return Vec::new() };
+    let mut ops = Vec::new();
+    for entry in &table.0 {
+        if !env_name(&entry.key, entry.key_span, problems) {
+            continue;
+        }
+        if let Some((op, label)) = env_op(&entry.node, problems) {
+            ops.push((entry.key.clone(), op, label));
+        }
+    }
+    ops
+}
+
+fn env_name(name: &str, span: Span, problems: &mut Problems) -> bool {
+    let well_formed = !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if !well_formed {
+        problems.error(span, format!("`{name}` cannot name a variable of the environment"));
+    }
+    well_formed
+}
+
+/// One operation: a value to set, or a table with one of `set`, `append`, `remove`, `unset`.
+fn env_op(node: &Node, problems: &mut Problems) -> Option<(EnvOp, String)> {
+    let Value::Table(table) = &node.value else {
+        let value = template(node, problems)?;
+        return Some(operation("set", value, &node.label()));
+    };
+    let [Entry { key, key_span, node: value }] = table.0.as_slice() else {
+        problems
+            .error(node.span, "a change of the environment is one operation")
+            .hint("expected one of `set`, `append`, `remove` with a string, or `unset = true`");
+        return None;
+    };
+    match key.as_str() {
+        "unset" => match boolean(value, problems)? {
+            true => Some((EnvOp::Unset, "unset".to_owned())),
+            false => {
+                problems.error(value.span, "`unset = false` changes nothing").hint("leave the level out");
+                None
+            }
+        },
+        op @ ("set" | "append" | "remove") => Some(operation(op, template(value, problems)?, &value.label())),
+        other => {
+            problems
+                .error(*key_span, format!("unknown operation `{other}`"))
+                .hint(suggest(other, &["set", "append", "remove", "unset"]));
+            None
+        }
+    }
+}
+
+/// The operation called `op` and its label: `+` before what is appended, `-` before what is removed.
+fn operation(op: &str, value: Template, label: &str) -> (EnvOp, String) {
+    match op {
+        "append" => (EnvOp::Append(value), format!("+{label}")),
+        "remove" => (EnvOp::Remove(value), format!("-{label}")),
+        _ => (EnvOp::Set(value), label.to_owned()),
+    }
+}

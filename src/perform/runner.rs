@@ -1,0 +1,377 @@
+//! The loop: decide, perform, record, repeat.
+//!
+//! Intent, sync, act, outcome, sync. Whatever kills this process, at whatever point, the next start reads the journal
+//! back and goes on; the crash simulator in `testing` dies at every point to show it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::decide::agenda::Agenda;
+use crate::decide::result::{ResultFold, TrialResult};
+use crate::decide::run::{IllegalEvent, Phase, RunState};
+use crate::decide::step::{Step, decide};
+use crate::model::ids::{BootId, DeviceId, TrialId};
+use crate::model::journal::{
+    Alive, Booted, Closed, Event, Extended, Finished, Launcher, Opened, Paused, RebootAsked, Record, Running,
+    StageReached, Started,
+};
+use crate::model::outcome::{EndedBy, Exit, Outcome};
+use crate::model::units::UptimeMs;
+use crate::model::verdict::{Provenance, Role};
+use crate::perform::journal::{ReadError, Writer, read_records};
+use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
+
+/// Stages and words of a running child are made durable this often: the most that a reset can take with it.
+pub const COMMIT_PERIOD_MS: u64 = 100;
+
+/// A running trial says so in the journal this often, and its output is made durable with it.
+pub const ALIVE_PERIOD_MS: u64 = 1000;
+
+/// Results are written without a sync of their own; after this many, one sync makes them all durable, so that a start
+/// after a reset has at most this many to look at.
+pub const RESULTS_UNSYNCED_MAX: usize = 1024;
+
+/// Why a run stopped short.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The journal cannot be read back.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The journal tells what cannot have happened.
+    #[error("journal damaged: {0}")]
+    Illegal(#[from] IllegalEvent),
+    /// An effect failed; nothing further was done.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+}
+
+/// How a call of [`Runner::run`] ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The run is over.
+    Closed(Closed),
+    /// Somebody asked for it; `resume` goes on.
+    Stopped(StopRequest),
+    /// A reboot was asked for and is on its way.
+    Rebooting,
+}
+
+/// What a run is told about itself from outside the plan.
+#[derive(Debug, Clone)]
+pub struct Circumstances {
+    /// This boot.
+    pub here: BootId,
+    /// This machine.
+    pub device: DeviceId,
+    /// What started the harness.
+    pub launcher: Launcher,
+    /// Where the numbers of each cell come from, in the order of the agenda.
+    pub provenance: Vec<Provenance>,
+}
+
+/// Watches a run for people; it cannot change it.
+pub trait Watch {
+    /// `record` was written; `state` includes it.
+    fn recorded(&mut self, record: &Record, state: &RunState);
+}
+
+/// A watch that looks away.
+impl Watch for () {
+    fn recorded(&mut self, _record: &Record, _state: &RunState) {}
+}
+
+/// One run being carried through.
+pub struct Runner<'a> {
+    machine: &'a mut dyn Machine,
+    agenda: &'a Agenda,
+    circumstances: Circumstances,
+    watch: &'a mut dyn Watch,
+    writer: Writer,
+    state: RunState,
+    results: ResultFold,
+    unsynced_results: usize,
+}
+
+impl<'a> Runner<'a> {
+    /// Reads the journal back, keeps and cuts a torn end, and mends results that a reset took.
+    ///
+    /// # Errors
+    /// If the journal is damaged, or an effect fails.
+    pub fn open(
+        machine: &'a mut dyn Machine,
+        agenda: &'a Agenda,
+        circumstances: Circumstances,
+        watch: &'a mut dyn Watch,
+    ) -> Result<Self, RunError> {
+        let mut state = RunState::new(agenda);
+        let mut results = ResultFold::default();
+        let mut fresh = FreshResults::default();
+        let tail = read_records(machine.open_journal()?, |record| {
+            state.apply(agenda, &record)?;
+            fresh.note(&record, results.apply(&record));
+            Ok::<(), RunError>(())
+        })?;
+        if !tail.torn.is_empty() {
+            machine.cut_journal(tail.good, &tail.torn)?;
+        }
+        // A harness that was killed leaves records in the page cache: what follows must not rest on them before they
+        // are on the disk.
+        machine.sync()?;
+        let mut runner = Self {
+            writer: Writer::new(state.seq, circumstances.here.clone()),
+            machine,
+            agenda,
+            circumstances,
+            watch,
+            state,
+            results,
+            unsynced_results: 0,
+        };
+        runner.mend(&fresh)?;
+        Ok(runner)
+    }
+
+    /// Makes again, to identical bytes, the results that a reset took.
+    fn mend(&mut self, fresh: &FreshResults) -> Result<(), RunError> {
+        for result in &fresh.results {
+            let json = result.to_json();
+            if !self.machine.has_result(&result.trial, &json) {
+                self.machine.write_result(&result.trial, &json)?;
+                self.unsynced_results += 1;
+            }
+        }
+        if self.unsynced_results > 0 {
+            self.sync_results()?;
+        }
+        Ok(())
+    }
+
+    fn sync_results(&mut self) -> Result<(), RunError> {
+        self.machine.sync_results()?;
+        self.unsynced_results = 0;
+        Ok(())
+    }
+
+    /// Where the run stands.
+    pub fn state(&self) -> &RunState {
+        &self.state
+    }
+
+    /// Writes the first record of a new run, durably.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn begin(&mut self, opened: Opened) -> Result<(), RunError> {
+        self.record_durably(Event::Opened(Box::new(opened)))
+    }
+
+    /// Adds a block of trials, durably.
+    ///
+    /// # Errors
+    /// If it cannot be written, or names a cell that is not in the plan.
+    pub fn extend(&mut self, extended: Extended) -> Result<(), RunError> {
+        self.record_durably(Event::Extended(extended))
+    }
+
+    /// Carries the run on until it is over, must wait, or somebody stops it.
+    ///
+    /// # Errors
+    /// If an effect fails: everything durable stays so, and a later start goes on from there.
+    pub fn run(&mut self) -> Result<Ended, RunError> {
+        if !matches!(self.state.phase, Phase::Closed(_)) {
+            self.machine.end_orphans()?;
+        }
+        loop {
+            let step = decide(&self.state, self.agenda, &self.circumstances.here);
+            if let (Step::Start { .. } | Step::Reboot { .. }, Some(stop)) = (&step, self.machine.stop_requested()) {
+                return self.pause(stop);
+            }
+            match step {
+                Step::Capture => self.capture()?,
+                Step::Judge(judged) => self.record_durably(Event::Judged(judged))?,
+                Step::Quarantine(quarantined) => self.record_durably(Event::Quarantined(quarantined))?,
+                Step::Start { cell, trial, role } => self.trial(cell, trial, role)?,
+                Step::Reboot { why } => return self.reboot(why),
+                Step::Close(closed) => self.record_durably(Event::Closed(closed))?,
+                Step::Over => return Ok(self.over()),
+            }
+        }
+    }
+
+    fn over(&self) -> Ended {
+        match &self.state.phase {
+            Phase::Closed(closed) => Ended::Closed(closed.clone()),
+            Phase::Unopened | Phase::Open | Phase::Paused => unreachable!("only a closed run is over"),
+        }
+    }
+
+    fn pause(&mut self, stop: StopRequest) -> Result<Ended, RunError> {
+        let why = match &stop {
+            StopRequest::Now { signal } => format!("signal {signal}"),
+            StopRequest::AfterTrial { why } => why.clone(),
+        };
+        self.record_durably(Event::Paused(Paused { why }))?;
+        Ok(Ended::Stopped(stop))
+    }
+
+    fn capture(&mut self) -> Result<(), RunError> {
+        let evidence = self.machine.capture()?;
+        let evidence = self.machine.save_evidence(&evidence)?;
+        self.record_durably(Event::Booted(Booted { evidence }))
+    }
+
+    fn reboot(&mut self, why: String) -> Result<Ended, RunError> {
+        let asked = RebootAsked { boot: self.circumstances.here.clone(), why };
+        self.record(Event::RebootAsked(asked.clone()))?;
+        let asked = self.writer.commit(self.machine, asked)?;
+        self.machine.reboot(&asked, &self.circumstances.here)?;
+        Ok(Ended::Rebooting)
+    }
+
+    /// Runs one trial up to its `Finished`, which the verdict's sync makes durable.
+    fn trial(&mut self, cell: usize, trial: TrialId, role: Role) -> Result<(), RunError> {
+        let started = Started {
+            trial: trial.clone(),
+            role,
+            device: self.circumstances.device.clone(),
+            position: self.state.position,
+            provenance: self.circumstances.provenance[cell],
+            launcher: self.circumstances.launcher,
+        };
+        self.record(Event::Started(started.clone()))?;
+        let started = self.writer.commit(self.machine, started)?;
+        let outcome = match self.machine.start_child(&started, cell) {
+            Ok(()) => self.watch_child(cell, &trial).inspect_err(|_| {
+                // No trial without a record: what can no longer be written down must not go on.
+                self.machine.end_child(EndedBy::Stop);
+            })?,
+            Err(error) => Box::new(Outcome::of(Exit::NotStarted(error.to_string()))),
+        };
+        self.record(Event::Finished(Finished { trial, outcome }))
+    }
+
+    fn watch_child(&mut self, cell: usize, trial: &TrialId) -> Result<Box<Outcome>, RunError> {
+        let waits_for_stages = self.agenda.cells[cell].unrecorded_ms == 0;
+        let mut commits = Commits::new(self.machine.now().uptime_ms);
+        let mut ending = false;
+        loop {
+            let wait = commits.wait(self.machine.now().uptime_ms);
+            match self.machine.child_event(wait)? {
+                ChildEvent::Running { pid } => {
+                    self.record(Event::Running(Running { trial: trial.clone(), pid }))?;
+                    commits.dirty = true;
+                }
+                ChildEvent::Stage { stage, at_ms } => {
+                    self.record(Event::Stage(StageReached { trial: trial.clone(), stage, at_ms }))?;
+                    commits.dirty = true;
+                    if waits_for_stages {
+                        self.writer.commit(self.machine, ())?;
+                        commits.done(self.machine.now().uptime_ms);
+                        self.machine.acknowledge_stage();
+                    }
+                }
+                ChildEvent::Quiet => {}
+                ChildEvent::Ended(outcome) => return Ok(outcome),
+            }
+            self.keep_up(trial, &mut commits)?;
+            if !ending && let Some(StopRequest::Now { .. }) = self.machine.stop_requested() {
+                self.machine.end_child(EndedBy::Stop);
+                ending = true;
+            }
+        }
+    }
+
+    /// The group commit: stages once per commit period, and once a second a sign of life with the child's output.
+    fn keep_up(&mut self, trial: &TrialId, commits: &mut Commits) -> Result<(), RunError> {
+        let now = self.machine.now().uptime_ms;
+        if commits.alive_is_due(now) {
+            self.record(Event::Alive(Alive { trial: trial.clone() }))?;
+            self.machine.sync_output()?;
+            commits.alive = now;
+            commits.dirty = true;
+        }
+        if commits.is_due(now) {
+            self.writer.commit(self.machine, ())?;
+            commits.done(self.machine.now().uptime_ms);
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, event: Event) -> Result<(), RunError> {
+        let record = self.writer.append(self.machine, event)?;
+        self.state.apply(self.agenda, &record)?;
+        if let Some(result) = self.results.apply(&record) {
+            // A verdict is durable before its result is shown, so that no result outlives its record.
+            self.writer.commit(self.machine, ())?;
+            self.machine.write_result(&result.trial, &result.to_json())?;
+            self.unsynced_results += 1;
+            if self.unsynced_results >= RESULTS_UNSYNCED_MAX {
+                self.sync_results()?;
+            }
+        }
+        self.watch.recorded(&record, &self.state);
+        Ok(())
+    }
+
+    fn record_durably(&mut self, event: Event) -> Result<(), RunError> {
+        let is_verdict = matches!(event, Event::Judged(_));
+        self.record(event)?;
+        if !is_verdict {
+            self.writer.commit(self.machine, ())?;
+        }
+        Ok(())
+    }
+}
+
+/// When the next group commit is due.
+struct Commits {
+    dirty: bool,
+    last: UptimeMs,
+    alive: UptimeMs,
+}
+
+impl Commits {
+    fn new(now: UptimeMs) -> Self {
+        Self { dirty: false, last: now, alive: now }
+    }
+
+    fn is_due(&self, now: UptimeMs) -> bool {
+        self.dirty && now.0 >= self.last.0 + COMMIT_PERIOD_MS
+    }
+
+    fn alive_is_due(&self, now: UptimeMs) -> bool {
+        now.0 >= self.alive.0 + ALIVE_PERIOD_MS
+    }
+
+    fn done(&mut self, now: UptimeMs) {
+        self.dirty = false;
+        self.last = now;
+    }
+
+    fn wait(&self, now: UptimeMs) -> Duration {
+        let due = if self.dirty { self.last.0 + COMMIT_PERIOD_MS } else { self.alive.0 + ALIVE_PERIOD_MS };
+        Duration::from_millis(due.saturating_sub(now.0))
+    }
+}
+
+/// The newest results of the journal's last boot: those whose files a reset may have taken.
+///
+/// Results of earlier boots were mended, durably, by the first start in a later one.
+#[derive(Default)]
+struct FreshResults {
+    results: VecDeque<TrialResult>,
+    boot: Option<BootId>,
+}
+
+impl FreshResults {
+    fn note(&mut self, record: &Record, result: Option<TrialResult>) {
+        if self.boot.as_ref() != Some(&record.boot) {
+            self.boot = Some(record.boot.clone());
+            self.results.clear();
+        }
+        self.results.extend(result);
+        if self.results.len() > RESULTS_UNSYNCED_MAX {
+            self.results.pop_front();
+        }
+    }
+}

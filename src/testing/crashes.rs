@@ -1,0 +1,320 @@
+//! All deaths: every schedule of one and of two deaths at every point of two trials, with auditors over the outcome.
+//!
+//! `JETFAULT_SIM_DEATHS=3` tries triples as well (minutes); `JETFAULT_SIM_SCHEDULE=NAME:0,0,3,…` replays one schedule.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+
+use crate::decide::agenda::{Agenda, AgendaCell};
+use crate::decide::result::ResultFold;
+use crate::decide::run::RunState;
+use crate::model::ids::{CellId, ContentDigest, DeviceId, RunId, TrialId};
+use crate::model::journal::{
+    Allowed, Closing, Event, Extended, Invoker, Judged, Launcher, Opened, Persistence, Record, decode,
+};
+use crate::model::seeded::{self, Bug};
+use crate::model::verdict::{Counted, Provenance, RebootCause, Role, Verdict};
+use crate::perform::runner::{Circumstances, Ended, RunError, Runner};
+use crate::testing::odometer::Odometer;
+use crate::testing::sim::{Behaviour, Death, Died, Ran, SimMachine};
+
+/// More starts of the harness than any schedule of three deaths can need.
+const SESSIONS_MAX: usize = 40;
+
+/// A small run to be killed everywhere.
+struct Scenario {
+    name: &'static str,
+    agenda: Agenda,
+    behaviours: Vec<Behaviour>,
+    extend: bool,
+    /// How many deaths fewer than the others it is tried with: its own logic is one more block.
+    fewer_deaths: u32,
+}
+
+fn cell(name: &str, cold: bool, unrecorded_ms: u64) -> AgendaCell {
+    AgendaCell {
+        id: CellId::of(name.as_bytes()),
+        role: Role::Sample,
+        rounds: 1,
+        cold,
+        may_taint: true,
+        cannot: None,
+        unrecorded_ms,
+    }
+}
+
+fn agenda(cells: Vec<AgendaCell>) -> Agenda {
+    let may_reboot = cells.iter().any(|c| c.cold);
+    Agenda { cells, seed: 1, boots_max: 30, may_reboot }
+}
+
+fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "two-trials",
+            agenda: agenda(vec![cell("a", false, 100), cell("b", false, 100)]),
+            behaviours: vec![Behaviour::Pass, Behaviour::Fail],
+            extend: false,
+            fewer_deaths: 0,
+        },
+        Scenario {
+            name: "planned-reboot",
+            agenda: agenda(vec![cell("a", true, 0), cell("b", true, 100)]),
+            behaviours: vec![Behaviour::Fail, Behaviour::Pass],
+            extend: false,
+            fewer_deaths: 0,
+        },
+        Scenario {
+            name: "extended",
+            agenda: agenda(vec![cell("a", false, 100)]),
+            behaviours: vec![Behaviour::Pass],
+            extend: true,
+            fewer_deaths: 1,
+        },
+    ]
+}
+
+fn circumstances(machine: &SimMachine<'_>) -> Circumstances {
+    Circumstances {
+        here: machine.here(),
+        device: DeviceId::of_machine("simulated"),
+        launcher: Launcher::Service,
+        provenance: vec![Provenance::Simulated; machine.agenda.cells.len()],
+    }
+}
+
+fn opened() -> Opened {
+    let digest = ContentDigest::of(b"simulated");
+    Opened {
+        run: RunId::new("sim", 1).expect("a name"),
+        matrix: digest.clone(),
+        plan: digest.clone(),
+        binary: digest,
+        tool: "sim".into(),
+        device: DeviceId::of_machine("simulated"),
+        invoker: Invoker::default(),
+        allowed: Allowed::default(),
+        persistence: Persistence::Persistent,
+    }
+}
+
+/// One start of the harness; `None` if it died or an effect failed.
+fn session(machine: &mut SimMachine<'_>, extend: bool) -> Result<Option<Ended>, String> {
+    let circumstances = circumstances(machine);
+    let agenda = machine.agenda;
+    let attempt = catch_unwind(AssertUnwindSafe(|| {
+        let mut watch = ();
+        let mut runner = Runner::open(machine, agenda, circumstances, &mut watch)?;
+        if runner.state().opened.is_none() {
+            runner.begin(opened())?;
+        }
+        if extend && runner.state().progress.extensions() == 0 {
+            let cells = agenda.cells.iter().map(|c| c.id.clone()).collect();
+            runner.extend(Extended { cells, why: "one more of each".into() })?;
+        }
+        runner.run()
+    }));
+    match attempt {
+        Ok(Ok(ended)) => Ok(Some(ended)),
+        Ok(Err(RunError::Machine(_))) => Ok(None),
+        Ok(Err(error @ (RunError::Read(_) | RunError::Illegal(_)))) => Err(format!("auditor (b): {error}")),
+        Err(payload) if payload.is::<Died>() => Ok(None),
+        Err(payload) => Err(payload
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+            .unwrap_or_else(|| "a panic without words".into())),
+    }
+}
+
+/// Carries one schedule through and audits it.
+fn check(scenario: &Scenario, deaths: u32, odometer: &mut Odometer) -> Result<(), String> {
+    let mut machine = SimMachine::new(odometer, deaths, &scenario.agenda, &scenario.behaviours);
+    let mut auditor = Auditor::new(&scenario.agenda);
+    for _ in 0..SESSIONS_MAX {
+        let ended = session(&mut machine, scenario.extend)?;
+        auditor.follow(&scenario.agenda, &machine.durable)?;
+        if let Some(Ended::Closed(closed)) = ended {
+            return match closed.how {
+                Closing::Complete => auditor.end(&machine),
+                Closing::Stopped => Err(format!("closed without being complete: {}", closed.why)),
+            };
+        }
+    }
+    Err("auditor (f): the run does not end".into())
+}
+
+/// Follows what is durable.
+struct Auditor {
+    state: RunState,
+    offset: usize,
+    records: Vec<Record>,
+    verdicts: BTreeMap<TrialId, Judged>,
+}
+
+impl Auditor {
+    fn new(agenda: &Agenda) -> Self {
+        Self { state: RunState::new(agenda), offset: 0, records: Vec::new(), verdicts: BTreeMap::new() }
+    }
+
+    /// (b) what is durable replays legally; (c) a verdict comes once. What was followed before may only grow: the
+    /// machine cuts nothing but a torn end, and `offset` never stands behind one.
+    fn follow(&mut self, agenda: &Agenda, durable: &[u8]) -> Result<(), String> {
+        let fresh = durable.get(self.offset..).ok_or("auditor (c): durable records went away")?;
+        for line in fresh.split_inclusive(|b| *b == b'\n') {
+            let Some(text) = line.strip_suffix(b"\n") else { break };
+            let record = decode(text, self.state.seq + 1).map_err(|error| format!("auditor (b): {error}"))?;
+            self.state.apply(agenda, &record).map_err(|error| format!("auditor (b): {error}"))?;
+            if let Event::Judged(judged) = &record.event
+                && self.verdicts.insert(judged.trial.clone(), judged.clone()).is_some()
+            {
+                return Err(format!("auditor (c): {} was judged twice", judged.trial));
+            }
+            self.records.push(record);
+            self.offset += line.len();
+        }
+        Ok(())
+    }
+
+    /// (d), (e), (h), (i): the journal against the truth; and every result file against its fold.
+    fn end(&self, machine: &SimMachine<'_>) -> Result<(), String> {
+        if self.offset != machine.durable.len() {
+            return Err("the journal of a closed run has an end that is not a record".into());
+        }
+        for (trial, judged) in &self.verdicts {
+            audit_verdict(machine, trial, judged)?;
+        }
+        if let Some(ran) = machine.ran.iter().find(|ran| !self.verdicts.contains_key(&ran.trial)) {
+            return Err(format!("{} ran and has no verdict", ran.trial));
+        }
+        let mut fold = ResultFold::default();
+        for record in &self.records {
+            if let Event::Finished(finished) = &record.event {
+                let saw = |ran: &Ran| ran.trial == finished.trial && ran.ended.as_ref() == Some(&*finished.outcome);
+                if !machine.ran.iter().any(saw) {
+                    return Err(format!("auditor (d): an outcome of {} was never observed", finished.trial));
+                }
+            }
+            if let Some(result) = fold.apply(record)
+                && machine.result(&result.trial) != Some(&result.to_json()[..])
+            {
+                return Err(format!("the result of {} is not the fold of the journal", result.trial));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn audit_verdict(machine: &SimMachine<'_>, trial: &TrialId, judged: &Judged) -> Result<(), String> {
+    let judgement = &judged.judgement;
+    let starts: Vec<&Ran> = machine.ran.iter().filter(|ran| ran.trial == *trial).collect();
+    let [ran] = starts[..] else {
+        return match (starts.len(), judgement.verdict) {
+            // It was about to start when the machine died: nothing ran, and the boot id did change.
+            (0, Verdict::Reboot | Verdict::Void) => Ok(()),
+            (n, verdict) => Err(format!("{trial} ran {n} times and is {verdict}")),
+        };
+    };
+    let death = machine.boots[ran.boot];
+    let complete = ran.ended.as_ref().filter(|outcome| outcome.ended_by.is_none());
+    match judgement.verdict.counted() {
+        Counted::Clean if complete.is_none() => Err(format!("auditor (i): {trial} is clean and never ended well")),
+        Counted::Fault if judgement.verdict == Verdict::Reboot => match (death, judgement.cause) {
+            (None | Some(Death::HarnessKilled), _) => Err(format!("{trial} is a reboot and its boot never ended")),
+            (Some(Death::Planned), _) => Err(format!("auditor (h): {trial} is a fault and its boot ended as planned")),
+            (Some(_), None) => Err(format!("{trial} is a reboot without a cause")),
+            (Some(_), Some(RebootCause::Undetermined)) | (Some(Death::Panic), Some(RebootCause::Panic)) => Ok(()),
+            (Some(death), Some(cause)) => Err(format!("auditor (e): {trial} is blamed on {cause:?} and was {death:?}")),
+        },
+        Counted::Fault if complete.is_none() => Err(format!("{trial} is a fault that nobody observed")),
+        Counted::Clean | Counted::Fault | Counted::Excluded => Ok(()),
+    }
+}
+
+/// Tries every schedule of up to `deaths` deaths; returns how many, or the first failure with the line that replays it.
+fn exhaust(scenario: &Scenario, deaths: u32, bug: Option<Bug>) -> Result<u64, String> {
+    let schedules = AtomicU64::new(0);
+    let explain = |odometer: &Odometer, why: String| {
+        format!("{why}\nreplay: JETFAULT_SIM_SCHEDULE={}:{} cargo test crashes", scenario.name, odometer.line())
+    };
+    let all = |prefix: &[(u32, u32)], deaths: u32| -> Result<Vec<Vec<(u32, u32)>>, String> {
+        seeded::switch(bug);
+        let mut odometer = Odometer::after(prefix);
+        let mut died = Vec::new();
+        loop {
+            schedules.fetch_add(1, Ordering::Relaxed);
+            check(scenario, deaths, &mut odometer).map_err(|why| explain(&odometer, why))?;
+            let digits = odometer.digits();
+            if let Some(last) = digits.iter().rposition(|&(choice, _)| choice != 0)
+                && last >= prefix.len()
+            {
+                died.push(digits[..=last].to_vec());
+            }
+            if !odometer.advance() {
+                return Ok(died);
+            }
+        }
+    };
+    let mut prefixes = all(&[], 1)?;
+    for total in 2..=deaths {
+        let further: Result<Vec<_>, String> = prefixes.par_iter().map(|prefix| all(prefix, total)).collect();
+        prefixes = further?.into_iter().flatten().collect();
+    }
+    Ok(schedules.into_inner())
+}
+
+#[test]
+fn no_schedule_of_two_deaths_loses_or_invents_a_result() {
+    if let Ok(schedule) = std::env::var("JETFAULT_SIM_SCHEDULE") {
+        let (name, choices) = schedule.split_once(':').expect("NAME:CHOICES");
+        let scenario = scenarios().into_iter().find(|s| s.name == name).expect("a scenario of that name");
+        let choices: Vec<u32> = choices.split(',').map(|c| c.parse().expect("a number")).collect();
+        let deaths = choices.iter().filter(|c| **c != 0).count() as u32;
+        check(&scenario, deaths, &mut Odometer::replay(&choices)).unwrap();
+        return;
+    }
+    let deaths = std::env::var("JETFAULT_SIM_DEATHS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+    let mut total = 0;
+    for scenario in scenarios() {
+        let deaths = deaths - scenario.fewer_deaths;
+        let schedules = exhaust(&scenario, deaths, None).unwrap_or_else(|why| panic!("{}: {why}", scenario.name));
+        println!("crash simulator: {}: {schedules} schedules of up to {deaths} deaths, 0 violations", scenario.name);
+        total += schedules;
+    }
+    println!("crash simulator: {total} schedules in all");
+}
+
+#[test]
+fn the_simulator_finds_each_seeded_bug() {
+    let scenarios = scenarios();
+    let find = |deaths, bug| scenarios.iter().find_map(|s| exhaust(s, deaths, Some(bug)).err());
+    let missing_sync = find(1, Bug::MissingSync).expect("a missing sync is found at one death");
+    assert!(missing_sync.contains("auditor (a)"), "{missing_sync}");
+    let stale = find(1, Bug::StaleRecord).expect("a stale record is found at one death");
+    assert!(stale.contains("auditor (e)"), "{stale}");
+    assert_eq!(find(1, Bug::BootGap), None, "a boot gap needs two deaths");
+    let gap = find(2, Bug::BootGap).expect("a boot gap is found at two deaths");
+    assert!(gap.contains("auditor (e)"), "{gap}");
+    seeded::switch(None);
+}
+
+#[test]
+fn a_cell_that_takes_the_machine_down_at_once_is_quarantined_and_the_others_go_on() {
+    let scenario = Scenario {
+        name: "poison",
+        agenda: agenda(["poison", "well"].map(|name| AgendaCell { rounds: 5, ..cell(name, false, 100) }).to_vec()),
+        behaviours: vec![Behaviour::Poison, Behaviour::Pass],
+        extend: false,
+        fewer_deaths: 0,
+    };
+    let mut odometer = Odometer::default();
+    let mut machine = SimMachine::new(&mut odometer, 0, &scenario.agenda, &scenario.behaviours);
+    let closed = (0..SESSIONS_MAX).find_map(|_| session(&mut machine, false).unwrap());
+    assert!(matches!(closed, Some(Ended::Closed(closed)) if closed.how == Closing::Complete), "auditor (g)");
+    let poisoned = machine.ran.iter().filter(|ran| ran.trial.cell == scenario.agenda.cells[0].id).count();
+    assert_eq!((poisoned, machine.ran.len()), (3, 3 + 5), "auditor (g): three starts, then quarantine");
+    assert_eq!(machine.torn_kept(), 0);
+}

@@ -1,0 +1,7 @@
+//! What tests share: exhaustive choice, and a simulated machine that dies.
+
+pub(crate) mod odometer;
+
+pub(crate) mod sim;
+
+mod crashes;

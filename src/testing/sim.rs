@@ -1,0 +1,393 @@
+//! A machine that dies: every effect of the parent is a point at which it may, and bytes that were not synced may be
+//! lost, kept or torn.
+//!
+//! A death is an unwinding panic, not an error value: code under test cannot catch, log or handle it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::{self, BufRead};
+use std::panic::resume_unwind;
+use std::time::Duration;
+
+use chrono::DateTime;
+
+use crate::decide::agenda::Agenda;
+use crate::model::evidence::{CrashRecord, Evidence, EvidenceSummary, Fact};
+use crate::model::ids::{BootId, ContentDigest, TrialId};
+use crate::model::journal::{RebootAsked, Started};
+use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
+use crate::model::units::{Now, UptimeMs, WallTime};
+use crate::perform::journal::Durable;
+use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
+use crate::testing::odometer::Odometer;
+
+/// Why a boot, or only the harness in it, ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// SIGKILL of the harness: the machine stays up, and the page cache with it.
+    HarnessKilled,
+    /// A kernel panic that leaves a record.
+    Panic,
+    /// A watchdog reset: older records stay, none is added.
+    Watchdog,
+    /// Power loss: records in memory are gone.
+    PowerLoss,
+    /// A reboot that the harness asked for.
+    Planned,
+}
+
+/// What becomes of bytes that were not synced when the machine dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Lost,
+    WrittenBack,
+    Torn,
+}
+
+/// The ways to die at one point: one of the harness alone, three of the machine with three fates each. The first four
+/// are all there is when nothing is unsynced.
+const DEATHS: [(Death, Fate); 10] = [
+    (Death::HarnessKilled, Fate::WrittenBack),
+    (Death::Panic, Fate::Lost),
+    (Death::Watchdog, Fate::Lost),
+    (Death::PowerLoss, Fate::Lost),
+    (Death::Panic, Fate::WrittenBack),
+    (Death::Panic, Fate::Torn),
+    (Death::Watchdog, Fate::WrittenBack),
+    (Death::Watchdog, Fate::Torn),
+    (Death::PowerLoss, Fate::WrittenBack),
+    (Death::PowerLoss, Fate::Torn),
+];
+
+/// What the unwinding panic carries.
+pub(crate) struct Died;
+
+/// One start of a child, as it really was.
+#[derive(Debug, Clone)]
+pub(crate) struct Ran {
+    pub(crate) trial: TrialId,
+    pub(crate) boot: usize,
+    /// What the parent could observe, once the child ended.
+    pub(crate) ended: Option<Outcome>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct ResultFile {
+    bytes: Vec<u8>,
+    synced: bool,
+}
+
+/// What the child of a trial does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Behaviour {
+    /// Passes through three stages and ends well.
+    Pass,
+    /// Passes through three stages and exits with code 3.
+    Fail,
+    /// Takes the machine down at its first instruction, each time.
+    Poison,
+}
+
+/// The world: what survives the harness, and what survives the machine.
+pub(crate) struct SimMachine<'a> {
+    pub(crate) odometer: &'a mut Odometer,
+    pub(crate) deaths_left: u32,
+    pub(crate) behaviours: Vec<Behaviour>,
+    pub(crate) agenda: &'a Agenda,
+    pub(crate) durable: Vec<u8>,
+    unsynced: Vec<u8>,
+    evidence: BTreeMap<BootId, Evidence>,
+    results: BTreeMap<TrialId, ResultFile>,
+    torn_kept: Vec<Vec<u8>>,
+    crash_records: Vec<CrashRecord>,
+    /// How each boot so far ended; the last entry is the boot that is up.
+    pub(crate) boots: Vec<Option<Death>>,
+    pub(crate) ran: Vec<Ran>,
+    clock: u64,
+    child: Option<ChildScript>,
+    /// Trials whose `Started` is on the disk, as far as already looked for.
+    started_on_disk: HashSet<TrialId>,
+    scanned: usize,
+}
+
+struct ChildScript {
+    behaviour: Behaviour,
+    next: u32,
+    stopping: bool,
+}
+
+impl<'a> SimMachine<'a> {
+    pub(crate) fn new(odometer: &'a mut Odometer, deaths: u32, agenda: &'a Agenda, behaviours: &[Behaviour]) -> Self {
+        Self {
+            odometer,
+            deaths_left: deaths,
+            behaviours: behaviours.to_vec(),
+            agenda,
+            durable: Vec::new(),
+            unsynced: Vec::new(),
+            evidence: BTreeMap::new(),
+            results: BTreeMap::new(),
+            torn_kept: Vec::new(),
+            // A record of some panic long before the run: whoever takes it for news is wrong.
+            crash_records: vec![CrashRecord { digest: ContentDigest::of(b"long ago"), panic: true }],
+            boots: vec![None],
+            ran: Vec::new(),
+            clock: 0,
+            child: None,
+            started_on_disk: HashSet::new(),
+            scanned: 0,
+        }
+    }
+
+    /// The id of boot number `number`.
+    pub(crate) fn boot_id(number: usize) -> BootId {
+        format!("00000000-0000-4000-8000-{:012x}", number + 1).parse().expect("a well-formed id")
+    }
+
+    /// The boot that is up.
+    pub(crate) fn here(&self) -> BootId {
+        Self::boot_id(self.boots.len() - 1)
+    }
+
+    /// The journal as a reader in this boot would see it.
+    pub(crate) fn journal(&self) -> Vec<u8> {
+        [&self.durable[..], &self.unsynced[..]].concat()
+    }
+
+    pub(crate) fn result(&self, trial: &TrialId) -> Option<&[u8]> {
+        self.results.get(trial).map(|file| &file.bytes[..])
+    }
+
+    pub(crate) fn torn_kept(&self) -> usize {
+        self.torn_kept.len()
+    }
+
+    /// A point at which the machine may die.
+    fn crash_point(&mut self) {
+        if self.deaths_left == 0 {
+            return;
+        }
+        // With nothing unsynced the three fates are one.
+        let at_stake = !self.unsynced.is_empty() || self.results.values().any(|file| !file.synced);
+        let ways = if at_stake { &DEATHS[..] } else { &DEATHS[..4] };
+        if let Some(way) = self.odometer.choose(1 + ways.len() as u32).checked_sub(1) {
+            self.deaths_left -= 1;
+            let (death, fate) = ways[way as usize];
+            self.die(death, fate);
+        }
+    }
+
+    /// Whether an effect fails here, as on a full or broken disk; that uses up a death too.
+    fn fails(&mut self) -> bool {
+        let fails = self.deaths_left > 0 && self.odometer.choose(2) == 1;
+        self.deaths_left -= u32::from(fails);
+        fails
+    }
+
+    fn die(&mut self, death: Death, fate: Fate) -> ! {
+        self.child = None;
+        if death == Death::HarnessKilled {
+            resume_unwind(Box::new(Died));
+        }
+        let kept = match fate {
+            Fate::Lost => 0,
+            Fate::WrittenBack => self.unsynced.len(),
+            Fate::Torn => self.unsynced.len() / 2,
+        };
+        self.durable.extend_from_slice(&self.unsynced[..kept]);
+        self.unsynced.clear();
+        for file in self.results.values_mut().filter(|file| !file.synced) {
+            match fate {
+                Fate::Lost | Fate::Torn => file.bytes.clear(),
+                Fate::WrittenBack => file.synced = true,
+            }
+        }
+        match death {
+            Death::Panic => {
+                let digest = ContentDigest::of(format!("panic in boot {}", self.boots.len()).as_bytes());
+                self.crash_records.push(CrashRecord { digest, panic: true });
+            }
+            Death::PowerLoss => self.crash_records.clear(),
+            Death::Watchdog | Death::Planned | Death::HarnessKilled => {}
+        }
+        *self.boots.last_mut().expect("one is up") = Some(death);
+        self.boots.push(None);
+        self.clock = 0;
+        resume_unwind(Box::new(Died));
+    }
+
+    fn is_started_on_disk(&mut self, trial: &TrialId) -> bool {
+        let fresh = &self.durable[self.scanned..];
+        for line in fresh.split_inclusive(|b| *b == b'\n') {
+            if let Ok(text) = std::str::from_utf8(line)
+                && let Some(at) = text.find("\"started\":{\"trial\":\"")
+            {
+                let rest = &text[at + 20..];
+                self.started_on_disk.extend(rest.split('"').next().and_then(|id| id.parse().ok()));
+            }
+        }
+        self.scanned = self.durable.len();
+        self.started_on_disk.contains(trial)
+    }
+}
+
+fn broken(what: &str) -> MachineError {
+    MachineError::new(what, io::ErrorKind::StorageFull.into())
+}
+
+impl Machine for SimMachine<'_> {
+    fn now(&mut self) -> Now {
+        self.clock += 30;
+        let wall = WallTime(DateTime::from_timestamp_millis(self.clock as i64).expect("in range"));
+        Now { uptime_ms: UptimeMs(self.clock), wall }
+    }
+
+    fn open_journal(&mut self) -> Result<Box<dyn BufRead + '_>, MachineError> {
+        self.crash_point();
+        Ok(Box::new(io::Cursor::new(self.journal())))
+    }
+
+    fn cut_journal(&mut self, keep: u64, torn: &[u8]) -> Result<(), MachineError> {
+        self.crash_point();
+        self.torn_kept.push(torn.to_vec());
+        self.crash_point();
+        let mut journal = self.journal();
+        journal.truncate(keep as usize);
+        self.durable = journal;
+        self.scanned = self.scanned.min(self.durable.len());
+        self.unsynced.clear();
+        Ok(())
+    }
+
+    fn append(&mut self, line: &[u8]) -> Result<(), MachineError> {
+        self.crash_point();
+        if self.fails() {
+            self.unsynced.extend_from_slice(&line[..line.len() / 2]);
+            return Err(broken("append"));
+        }
+        self.unsynced.extend_from_slice(line);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), MachineError> {
+        self.crash_point();
+        if self.fails() {
+            return Err(broken("sync"));
+        }
+        self.durable.append(&mut self.unsynced);
+        Ok(())
+    }
+
+    fn capture(&mut self) -> Result<Evidence, MachineError> {
+        self.crash_point();
+        Ok(Evidence {
+            boot: self.here(),
+            boots: Fact::Known((0..self.boots.len()).map(Self::boot_id).collect()),
+            crash_records: Fact::Known(self.crash_records.clone()),
+            items: BTreeMap::new(),
+        })
+    }
+
+    fn save_evidence(&mut self, evidence: &Evidence) -> Result<EvidenceSummary, MachineError> {
+        self.crash_point();
+        self.evidence.insert(evidence.boot.clone(), evidence.clone());
+        Ok(EvidenceSummary {
+            file: ContentDigest::of(&serde_json::to_vec(evidence).expect("plain data")),
+            boots: evidence.boots.clone(),
+            crash_records: evidence.crash_records.clone(),
+        })
+    }
+
+    fn write_result(&mut self, trial: &TrialId, json: &[u8]) -> Result<(), MachineError> {
+        self.crash_point();
+        self.results.insert(trial.clone(), ResultFile { bytes: json.to_vec(), synced: false });
+        Ok(())
+    }
+
+    fn sync_results(&mut self) -> Result<(), MachineError> {
+        self.crash_point();
+        self.results.values_mut().for_each(|file| file.synced = true);
+        Ok(())
+    }
+
+    fn has_result(&mut self, trial: &TrialId, json: &[u8]) -> bool {
+        self.result(trial) == Some(json)
+    }
+
+    fn end_orphans(&mut self) -> Result<u32, MachineError> {
+        self.crash_point();
+        self.child = None;
+        Ok(0)
+    }
+
+    fn start_child(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), MachineError> {
+        let trial = started.get().trial.clone();
+        assert!(self.is_started_on_disk(&trial), "auditor (a): {trial} runs and its start is not on the disk");
+        assert!(self.child.is_none(), "two children at once");
+        self.crash_point();
+        self.ran.push(Ran { trial, boot: self.boots.len() - 1, ended: None });
+        let behaviour = self.behaviours[cell];
+        if behaviour == Behaviour::Poison {
+            self.die(Death::Watchdog, Fate::Lost);
+        }
+        self.child = Some(ChildScript { behaviour, next: 0, stopping: false });
+        Ok(())
+    }
+
+    fn child_event(&mut self, wait: Duration) -> Result<ChildEvent, MachineError> {
+        self.crash_point();
+        let child = self.child.as_mut().expect("a child runs");
+        let step = child.next;
+        child.next += 1;
+        let stage = |name: &str| name.parse().expect("a stage name");
+        Ok(match (child.stopping, step) {
+            (false, 0) => ChildEvent::Running { pid: 42 },
+            (false, 1) => ChildEvent::Stage { stage: stage("A.copy"), at_ms: 10 },
+            (false, 2) => ChildEvent::Stage { stage: stage("A.quantize"), at_ms: 20 },
+            (false, 3) => {
+                self.clock += wait.as_millis() as u64;
+                ChildEvent::Quiet
+            }
+            (false, 4) => ChildEvent::Stage { stage: stage("A.forward"), at_ms: 1200 },
+            (stopping, _) => {
+                let failing = child.behaviour == Behaviour::Fail;
+                let mut outcome = Outcome::of(Exit::Code(if failing { 3 } else { 0 }));
+                outcome.last_reply = Some(if failing { LastReply::Running } else { LastReply::Done });
+                outcome.stage = Some(stage("A.forward"));
+                outcome.ended_by = stopping.then_some(EndedBy::Stop);
+                self.ran.last_mut().expect("it runs").ended = Some(outcome.clone());
+                self.child = None;
+                ChildEvent::Ended(Box::new(outcome))
+            }
+        })
+    }
+
+    fn acknowledge_stage(&mut self) {
+        self.crash_point();
+    }
+
+    fn end_child(&mut self, _why: EndedBy) {
+        if let Some(child) = &mut self.child {
+            child.stopping = true;
+        }
+    }
+
+    fn sync_output(&mut self) -> Result<(), MachineError> {
+        self.crash_point();
+        Ok(())
+    }
+
+    fn reboot(&mut self, asked: &Durable<RebootAsked>, here: &BootId) -> Result<(), MachineError> {
+        self.crash_point();
+        assert_eq!(
+            (&asked.get().boot, here),
+            (&self.here(), &self.here()),
+            "a reboot is declared for the boot it ends"
+        );
+        self.die(Death::Planned, Fate::WrittenBack)
+    }
+
+    fn stop_requested(&mut self) -> Option<StopRequest> {
+        let stops = self.fails();
+        stops.then_some(StopRequest::Now { signal: 2 })
+    }
+}

@@ -1,0 +1,95 @@
+//! The fp32 weight on the host, before it is quantised: what `construct` makes and `free_host` drops.
+//!
+//! Every page is written, as filling a tensor in place does, because that is what an allocation costs.
+
+use rayon::prelude::*;
+
+use super::fast::weights::{PIECE, weight_piece};
+use super::reference::philox_init::{Purpose, Stream, weight_scale};
+use super::spec::{LayerError, Shape};
+
+/// Where a weight comes from: enough to make any element of it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WeightSource {
+    /// The shape.
+    pub shape: Shape,
+    /// The seed of the trial.
+    pub seed: u64,
+    /// The position of the layer in its sequence.
+    pub number: u32,
+}
+
+impl WeightSource {
+    /// The stream of random words of this weight.
+    pub fn stream(self) -> Stream {
+        Stream { seed: self.seed, number: self.number, purpose: Purpose::Weight }
+    }
+}
+
+/// Pieces that one task makes at least.
+const TASK_PIECES: usize = 1 << 6;
+
+/// A dense weight of shape (out, in), row-major, uniform in ±1/sqrt(in).
+#[derive(Debug)]
+pub struct HostWeight {
+    /// As the generator gives them; the last piece may reach past the end.
+    pieces: Vec<[f32; PIECE]>,
+    source: WeightSource,
+}
+
+impl HostWeight {
+    /// Allocates and fills the weight on the current rayon pool; the bits do not depend on its size.
+    ///
+    /// # Errors
+    /// If the host does not give the memory.
+    pub fn construct(source: WeightSource) -> Result<Self, LayerError> {
+        let count = source.shape.elements().div_ceil(PIECE);
+        let mut pieces: Vec<[f32; PIECE]> = Vec::new();
+        let bytes = count.saturating_mul(size_of::<[f32; PIECE]>());
+        pieces.try_reserve_exact(count).map_err(|_| LayerError::HostMemory { what: "the fp32 weight", bytes })?;
+        let (stream, scale) = (source.stream(), weight_scale(source.shape.in_features()));
+        (0..count)
+            .into_par_iter()
+            .with_min_len(TASK_PIECES)
+            .map(|piece| weight_piece(stream, piece as u64, scale))
+            .collect_into_vec(&mut pieces);
+        Ok(Self { pieces, source })
+    }
+
+    /// The elements, row-major.
+    pub fn as_slice(&self) -> &[f32] {
+        &self.pieces.as_flattened()[..self.source.shape.elements()]
+    }
+
+    /// Where it came from.
+    pub fn source(&self) -> WeightSource {
+        self.source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::reference::philox_init::weight_quad;
+
+    #[test]
+    fn the_bits_do_not_depend_on_the_number_of_threads() {
+        let source = WeightSource { shape: Shape::new(37, 1001).unwrap(), seed: 7, number: 2 };
+        let build = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| HostWeight::construct(source).unwrap())
+        };
+        let (one, three) = (build(1), build(3));
+        assert_eq!(one.as_slice().len(), 37 * 1001);
+        assert_eq!(one.as_slice(), three.as_slice());
+        // And they are those of the twin.
+        let twin = (0..).flat_map(|quad| weight_quad(source.stream(), quad, weight_scale(37)));
+        assert!(one.as_slice().iter().copied().eq(twin.take(37 * 1001)));
+    }
+
+    #[test]
+    fn a_weight_that_no_host_can_hold_is_an_error() {
+        let source = WeightSource { shape: Shape::new(1 << 30, 1 << 29).unwrap(), seed: 0, number: 0 };
+        assert!(matches!(HostWeight::construct(source), Err(LayerError::HostMemory { .. })));
+    }
+}

@@ -1,0 +1,227 @@
+//! One 4-bit linear layer on the CPU, in the steps that a driver reports as stages.
+//!
+//! `HostWeight::construct` → [`Layer::quantize`] → drop the host weight → [`Layer::forward`]. The layer owns
+//! its packed bytes and statistics for as long as it lives, which is what keeps memory occupied. It knows no
+//! allocator and reports nothing.
+
+use std::borrow::Cow;
+
+use half::{bf16, f16};
+
+use super::fast;
+use super::fast::rounding::FastElement;
+use super::host_weight::{HostWeight, WeightSource};
+use super::reference::gemv_4bit::PackedMatrix;
+use super::reference::numbers::FloatType;
+use super::reference::quantize_8bit::Nested;
+use super::rows::{IntoWords, Rows, Words};
+use super::spec::{LayerError, LayerSpec, StatisticsKind, StorageType, settle_compute};
+
+/// The absmax of every block, as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Statistics {
+    /// One fp32 per block.
+    Plain(Vec<f32>),
+    /// Doubly quantised.
+    Nested(Nested),
+}
+
+/// How a forward call is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForwardPath {
+    /// The fused product of one row with the packed weight.
+    Gemv,
+    /// Dequantise, then an ordinary matrix product.
+    DequantizeThenMatmul,
+}
+
+/// A quantised layer.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    spec: LayerSpec,
+    source: WeightSource,
+    packed: Vec<u8>,
+    statistics: Statistics,
+    compute: Option<FloatType>,
+}
+
+impl Layer {
+    /// Quantises `weight`, which must have the shape of `spec`.
+    ///
+    /// # Errors
+    /// If the shapes differ or the host does not give the memory.
+    pub fn quantize(weight: &HostWeight, spec: LayerSpec) -> Result<Self, LayerError> {
+        let shape = weight.source().shape;
+        if shape != spec.shape {
+            let (in_features, out_features) = (shape.in_features(), shape.out_features());
+            return Err(LayerError::Shape { in_features, out_features, why: "the layer has another shape" });
+        }
+        let quantized = fast::quantize::quantize_4bit(weight.as_slice(), spec.book, spec.blocksize)?;
+        let statistics = match spec.statistics {
+            StatisticsKind::Plain => Statistics::Plain(quantized.absmax),
+            StatisticsKind::Nested => Statistics::Nested(fast::nested::nest(&quantized.absmax)?),
+        };
+        let (source, compute) = (weight.source(), spec.compute);
+        Ok(Self { spec, source, packed: quantized.packed, statistics, compute })
+    }
+
+    /// What the layer was asked to be.
+    pub fn spec(&self) -> &LayerSpec {
+        &self.spec
+    }
+
+    /// Where its weight came from.
+    pub fn source(&self) -> WeightSource {
+        self.source
+    }
+
+    /// The packed bytes: ceil(n / 2) of them, the even element in the high nibble.
+    pub fn packed(&self) -> &[u8] {
+        &self.packed
+    }
+
+    /// The statistics.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// The packed tensor as its storage type sees it.
+    pub fn storage_view(&self) -> StorageView<'_> {
+        StorageView::new(self.spec.storage, &self.packed)
+    }
+
+    /// Flips the bits `xor` of one packed byte: the injected fault `wrong`, and the proof that the oracle sees it.
+    ///
+    /// # Panics
+    /// If there is no such byte.
+    pub fn corrupt_packed(&mut self, byte: usize, xor: u8) {
+        self.packed[byte] ^= xor;
+    }
+
+    /// How a call with so many rows is computed.
+    ///
+    /// The fused kernel takes one row whose blocks do not cross row ends; bitsandbytes warns and dequantises
+    /// when a single row does not qualify.
+    pub fn path(&self, rows: usize) -> ForwardPath {
+        if rows == 1 && self.spec.shape.in_features().is_multiple_of(self.spec.blocksize.get()) {
+            ForwardPath::Gemv
+        } else {
+            ForwardPath::DequantizeThenMatmul
+        }
+    }
+
+    /// `x W^T` (rows x out_features) in the format of `x`, computed in the layer's compute format.
+    ///
+    /// Without a given compute format the first fp32 or bf16 input sets it, hence `&mut`.
+    ///
+    /// # Errors
+    /// If the width of `x` is not in_features or the host does not give the memory.
+    pub fn forward(&mut self, x: &Rows) -> Result<Rows, LayerError> {
+        let expected = self.spec.shape.in_features();
+        if x.width() != expected {
+            return Err(LayerError::Width { expected, got: x.width() });
+        }
+        let (compute, kept) = settle_compute(self.compute, x.format());
+        self.compute = kept;
+        let y = match x.cast(compute).words() {
+            Words::Bf16(x) => self.multiply::<bf16>(x)?,
+            Words::Fp16(x) => self.multiply::<f16>(x)?,
+            Words::Fp32(x) => self.multiply::<f32>(x)?,
+        };
+        Ok(y.cast(x.format()))
+    }
+
+    /// The compute format that a call with this input would use.
+    pub fn compute_for(&self, input: FloatType) -> FloatType {
+        settle_compute(self.compute, input).0
+    }
+
+    fn multiply<T: FastElement + IntoWords + Default>(&self, x: &[T]) -> Result<Rows, LayerError> {
+        let absmax = self.absmax()?;
+        let shape = self.spec.shape;
+        let matrix = PackedMatrix {
+            packed: &self.packed,
+            absmax: &absmax,
+            book: self.spec.book,
+            blocksize: self.spec.blocksize.get(),
+            in_features: shape.in_features(),
+            out_features: shape.out_features(),
+        };
+        let y = match self.path(x.len() / shape.in_features()) {
+            ForwardPath::Gemv => fast::gemv::gemv_4bit(matrix, x)?,
+            ForwardPath::DequantizeThenMatmul => fast::matmul::matmul(matrix, x)?,
+        };
+        Ok(Rows::new(shape.out_features(), y))
+    }
+
+    /// absmax, or absmax' of nested statistics, one per block.
+    ///
+    /// # Errors
+    /// If the host does not give the memory.
+    pub fn absmax(&self) -> Result<Cow<'_, [f32]>, LayerError> {
+        match &self.statistics {
+            Statistics::Plain(absmax) => Ok(Cow::Borrowed(absmax)),
+            Statistics::Nested(nested) => Ok(Cow::Owned(fast::nested::restore(nested)?)),
+        }
+    }
+}
+
+/// The packed bytes re-typed, little-endian; no byte moves.
+///
+/// The tensor has (n + 1) / (2 * size) elements rounded down: with an element wider than a byte, the last
+/// bytes may lie outside it, although the kernel writes them.
+#[derive(Debug, Clone, Copy)]
+pub struct StorageView<'a> {
+    storage: StorageType,
+    bytes: &'a [u8],
+}
+
+impl<'a> StorageView<'a> {
+    /// `bytes` seen as `storage`.
+    pub fn new(storage: StorageType, bytes: &'a [u8]) -> Self {
+        Self { storage, bytes }
+    }
+
+    /// Elements of the tensor, whose shape is (elements, 1).
+    pub fn elements(self) -> usize {
+        self.bytes.len() / self.storage.size_bytes()
+    }
+
+    /// Bytes that the kernel writes and the tensor does not reach; 0 for every real shape.
+    pub fn truncated_bytes(self) -> usize {
+        self.bytes.len() % self.storage.size_bytes()
+    }
+
+    /// The elements as bit patterns, low bits first.
+    pub fn words(self) -> impl Iterator<Item = u32> + 'a {
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+        self.bytes.chunks_exact(self.storage.size_bytes()).map(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storage_type_is_another_view_of_the_same_bytes() {
+        let bytes = [0x01, 0x23, 0x45, 0x67, 0x89];
+        let words = |storage| StorageView::new(storage, &bytes).words().collect::<Vec<_>>();
+        assert_eq!(words(StorageType::Uint8), [0x01, 0x23, 0x45, 0x67, 0x89]);
+        assert_eq!(words(StorageType::Bf16), [0x2301, 0x6745]);
+        assert_eq!(words(StorageType::Fp16), words(StorageType::Bf16));
+        assert_eq!(words(StorageType::Fp32), [0x6745_2301]);
+    }
+
+    #[test]
+    fn the_tensor_is_cut_when_the_elements_do_not_fill_a_word() {
+        for n in 1usize..50 {
+            let bytes = vec![0; n.div_ceil(2)];
+            for storage in StorageType::ALL {
+                let view = StorageView::new(storage, &bytes);
+                assert_eq!(view.elements(), (n + 1) / (2 * storage.size_bytes()), "{n} {}", storage.name());
+                assert_eq!(view.elements() * storage.size_bytes() + view.truncated_bytes(), bytes.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Whether kept results are right, decided without the code that made them.
+//!
+//! For a seeded sample of output rows: the weights are generated again and quantised by the scalar twin, the
+//! packed bytes and statistics must agree exactly, and the outputs must agree with a product in f64 computed
+//! by definition from the packed bytes. It runs after the sequence, on what was kept, wherever that came
+//! from; it never repairs anything. Shares with the fast code only the tables and single roundings.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::host_weight::WeightSource;
+use super::layer::{Layer, Statistics};
+use super::reference::codebook::{dynamic_map, dynamic_midpoints};
+use super::reference::numbers::{FloatType, Reciprocal};
+use super::reference::philox_init::{Purpose, Stream, weight_quad, weight_scale};
+use super::reference::quantize_4bit::{accepts, block_absmax};
+use super::reference::quantize_8bit::{self, NESTED_BLOCKSIZE, Nested};
+use super::rows::Rows;
+use super::spec::LayerSpec;
+
+/// What is left of a layer and one forward call.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept<'a> {
+    /// Where the weight came from.
+    pub source: WeightSource,
+    /// What the layer was asked to be.
+    pub spec: &'a LayerSpec,
+    /// The packed bytes.
+    pub packed: &'a [u8],
+    /// The statistics.
+    pub statistics: &'a Statistics,
+    /// The format that the product was computed in.
+    pub compute: FloatType,
+    /// The input.
+    pub x: &'a Rows,
+    /// The output.
+    pub y: &'a Rows,
+}
+
+impl<'a> Kept<'a> {
+    /// What `layer` and its call `x` → `y` left.
+    pub fn of(layer: &'a Layer, x: &'a Rows, y: &'a Rows) -> Self {
+        Self {
+            source: layer.source(),
+            spec: layer.spec(),
+            packed: layer.packed(),
+            statistics: layer.statistics(),
+            compute: layer.compute_for(x.format()),
+            x,
+            y,
+        }
+    }
+}
+
+/// Which output rows are looked at, and how exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampling {
+    /// Decides the rows.
+    pub seed: u64,
+    /// How many rows at most; the first and the last are always among them.
+    pub rows: usize,
+    /// Which reciprocals the implementation may have used.
+    pub reciprocal: Reciprocal,
+}
+
+/// What was looked at and found right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checked {
+    /// Output rows.
+    pub rows: usize,
+    /// Outputs.
+    pub outputs: usize,
+    /// Packed bytes.
+    pub packed_bytes: usize,
+}
+
+/// The first thing that is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum Mismatch {
+    /// There are fewer values than the shape demands.
+    #[error("{what} has {got} elements, expected {expected}")]
+    Size {
+        /// Which array.
+        what: &'static str,
+        /// Elements that the shape demands.
+        expected: usize,
+        /// Elements that are there.
+        got: usize,
+    },
+    /// A packed byte differs.
+    #[error("packed byte {index} (row {row}) is {got:#04x}, expected {expected:#04x}, xor {xor:#04x}")]
+    Packed {
+        /// Position in the packed stream.
+        index: usize,
+        /// The sampled row that led to it.
+        row: usize,
+        /// What quantising the generated weights gives.
+        expected: u8,
+        /// What is there.
+        got: u8,
+        /// The bits that differ.
+        xor: u8,
+    },
+    /// The absmax of a block differs.
+    #[error("absmax {index} is {got:e}, expected {expected:e}")]
+    Absmax {
+        /// The block.
+        index: usize,
+        /// The largest magnitude of the generated weights.
+        expected: f32,
+        /// What is there.
+        got: f32,
+    },
+    /// The absmax of a nested block differs.
+    #[error("nested absmax {index} is {got:e}, expected {expected:e}")]
+    NestedAbsmax {
+        /// The nested block.
+        index: usize,
+        /// The largest centred magnitude.
+        expected: f32,
+        /// What is there.
+        got: f32,
+    },
+    /// The 8-bit code of an absmax differs.
+    #[error("nested code {index} is {got}, expected {expected}")]
+    NestedCode {
+        /// The block whose absmax it stands for.
+        index: usize,
+        /// What quantising the centred absmax gives.
+        expected: u8,
+        /// What is there.
+        got: u8,
+    },
+    /// The mean of all absmax is not one that the sampled ones allow.
+    #[error("offset is {got:e}, expected {expected:e} ± {tolerance:e}")]
+    Offset {
+        /// Mean of the sampled absmax.
+        expected: f32,
+        /// What is there.
+        got: f32,
+        /// Ten standard errors.
+        tolerance: f32,
+    },
+    /// An output differs by more than rounding can explain.
+    #[error("output ({row}, {index}) is {got:e}, expected {expected:e} ± {tolerance:e}")]
+    Output {
+        /// Row of the input.
+        row: usize,
+        /// Row of the weight.
+        index: usize,
+        /// The product in f64.
+        expected: f64,
+        /// What is there.
+        got: f64,
+        /// What rounding explains.
+        tolerance: f64,
+    },
+}
+
+/// Checks a sample of the rows of one layer on the current rayon pool.
+///
+/// # Errors
+/// The first [`Mismatch`] by position: statistics first, then packed bytes, then outputs.
+pub fn check(kept: Kept<'_>, sampling: Sampling) -> Result<Checked, Mismatch> {
+    check_sizes(kept)?;
+    let rows = sampled_rows(kept.spec.shape.out_features(), sampling);
+    let oracle = Oracle { kept, reciprocal: sampling.reciprocal };
+    match kept.statistics {
+        Statistics::Plain(absmax) => first_error(&rows, |row| oracle.check_absmax(absmax, row))?,
+        Statistics::Nested(nested) => oracle.check_nested(nested, &rows)?,
+    }
+    first_error(&rows, |row| oracle.check_packed(row))?;
+    first_error(&rows, |row| oracle.check_outputs(row))?;
+    let packed_bytes = rows.iter().map(|&row| oracle.bytes_of(row).len()).sum();
+    Ok(Checked { rows: rows.len(), outputs: rows.len() * kept.x.rows(), packed_bytes })
+}
+
+/// The mismatch of the first item in order, however many threads look.
+fn first_error<T: Copy + Sync>(items: &[T], check: impl Fn(T) -> Result<(), Mismatch> + Sync) -> Result<(), Mismatch> {
+    items.par_iter().find_map_first(|&item| check(item).err()).map_or(Ok(()), Err)
+}
+
+fn check_sizes(kept: Kept<'_>) -> Result<(), Mismatch> {
+    let shape = kept.spec.shape;
+    let blocks = shape.elements().div_ceil(kept.spec.blocksize.get());
+    let (absmax, absmax2) = match kept.statistics {
+        Statistics::Plain(absmax) => (absmax.len(), blocks.div_ceil(NESTED_BLOCKSIZE)),
+        Statistics::Nested(nested) => (nested.quantized.codes.len(), nested.quantized.absmax2.len()),
+    };
+    for (what, expected, got) in [
+        ("packed", shape.elements().div_ceil(2), kept.packed.len()),
+        ("absmax", blocks, absmax),
+        ("nested absmax", blocks.div_ceil(NESTED_BLOCKSIZE), absmax2),
+        ("an input row", shape.in_features(), kept.x.width()),
+        ("an output row", shape.out_features(), kept.y.width()),
+        ("the output's column", kept.x.rows(), kept.y.rows()),
+    ] {
+        if expected != got {
+            return Err(Mismatch::Size { what, expected, got });
+        }
+    }
+    Ok(())
+}
+
+/// The sampled rows in order: the edges, where launch geometry goes wrong, and seeded ones between.
+fn sampled_rows(out_features: usize, sampling: Sampling) -> Vec<usize> {
+    if sampling.rows >= out_features {
+        return (0..out_features).collect();
+    }
+    let stream = Stream { seed: sampling.seed, number: 0, purpose: Purpose::Sample };
+    let mut rows = BTreeSet::from([0, out_features - 1]);
+    let mut counter = 0;
+    while rows.len() < sampling.rows {
+        rows.insert((u64::from(stream.words(counter)[0]) % out_features as u64) as usize);
+        counter += 1;
+    }
+    rows.into_iter().collect()
+}
+
+/// One layer under examination.
+#[derive(Clone, Copy)]
+struct Oracle<'a> {
+    kept: Kept<'a>,
+    reciprocal: Reciprocal,
+}
+
+impl Oracle<'_> {
+    /// The weights of a range of elements, generated again.
+    fn weights(self, elements: Range<usize>) -> Vec<f32> {
+        let source = self.kept.source;
+        let (stream, scale) = (source.stream(), weight_scale(source.shape.in_features()));
+        let quads = elements.start / 4..elements.end.div_ceil(4);
+        let skipped = elements.start - quads.start * 4;
+        let values = quads.flat_map(|quad| weight_quad(stream, quad as u64, scale));
+        values.skip(skipped).take(elements.len()).collect()
+    }
+
+    fn blocksize(self) -> usize {
+        self.kept.spec.blocksize.get()
+    }
+
+    /// The blocks that hold elements of a row.
+    fn blocks_of(self, row: usize) -> Range<usize> {
+        let width = self.kept.spec.shape.in_features();
+        row * width / self.blocksize()..((row + 1) * width).div_ceil(self.blocksize())
+    }
+
+    /// The elements of whole blocks, less what the last one lacks.
+    fn elements_of(self, blocks: &Range<usize>) -> Range<usize> {
+        let n = self.kept.spec.shape.elements();
+        blocks.start * self.blocksize()..(blocks.end * self.blocksize()).min(n)
+    }
+
+    /// The packed bytes of the blocks of a row.
+    fn bytes_of(self, row: usize) -> Range<usize> {
+        let elements = self.elements_of(&self.blocks_of(row));
+        elements.start / 2..elements.end.div_ceil(2)
+    }
+
+    /// absmax of whole blocks by the twin.
+    fn absmax_of(self, blocks: Range<usize>) -> Vec<f32> {
+        let weights = self.weights(self.elements_of(&blocks));
+        weights.chunks(self.blocksize()).map(|block| block_absmax(block, self.blocksize())).collect()
+    }
+
+    fn check_absmax(self, absmax: &[f32], row: usize) -> Result<(), Mismatch> {
+        let blocks = self.blocks_of(row);
+        for (index, expected) in blocks.clone().zip(self.absmax_of(blocks)) {
+            let got = absmax[index];
+            if got.to_bits() != expected.to_bits() {
+                return Err(Mismatch::Absmax { index, expected, got });
+            }
+        }
+        Ok(())
+    }
+
+    /// Every nested block that a sampled row leans on, whole, and whether the mean fits them.
+    fn check_nested(self, nested: &Nested, rows: &[usize]) -> Result<(), Mismatch> {
+        let touched = |&row: &usize| {
+            let blocks = self.blocks_of(row);
+            blocks.start / NESTED_BLOCKSIZE..blocks.end.div_ceil(NESTED_BLOCKSIZE)
+        };
+        let indices: Vec<usize> = rows.iter().flat_map(touched).collect::<BTreeSet<_>>().into_iter().collect();
+        let total = nested.quantized.codes.len();
+        let blocks_of = |index: usize| index * NESTED_BLOCKSIZE..((index + 1) * NESTED_BLOCKSIZE).min(total);
+        let absmax: Vec<Vec<f32>> = indices.par_iter().map(|&index| self.absmax_of(blocks_of(index))).collect();
+        check_offset(nested.offset, absmax.iter().flatten().map(|absmax| f64::from(*absmax)))?;
+        let midpoints = dynamic_midpoints(&dynamic_map());
+        for (index, absmax) in indices.into_iter().zip(absmax) {
+            self.check_nested_block(nested, index, &absmax, &midpoints)?;
+        }
+        Ok(())
+    }
+
+    fn check_nested_block(
+        self,
+        nested: &Nested,
+        index: usize,
+        absmax: &[f32],
+        midpoints: &[f32; 255],
+    ) -> Result<(), Mismatch> {
+        let centred: Vec<f32> = absmax.iter().map(|absmax| absmax - nested.offset).collect();
+        let expected = block_absmax(&centred, NESTED_BLOCKSIZE);
+        let got = nested.quantized.absmax2[index];
+        if got.to_bits() != expected.to_bits() {
+            return Err(Mismatch::NestedAbsmax { index, expected, got });
+        }
+        let first = index * NESTED_BLOCKSIZE;
+        let codes = quantize_8bit::quantize_8bit(&centred).codes;
+        for (i, (centred, expected)) in centred.into_iter().zip(codes).enumerate() {
+            let got = nested.quantized.codes[first + i];
+            if !quantize_8bit::accepts(centred, nested.quantized.absmax2[index], midpoints, got, self.reciprocal) {
+                return Err(Mismatch::NestedCode { index: first + i, expected, got });
+            }
+        }
+        Ok(())
+    }
+
+    /// The packed bytes of the blocks of one row against the twin's nibbles.
+    fn check_packed(self, row: usize) -> Result<(), Mismatch> {
+        let spec = self.kept.spec;
+        let blocks = self.blocks_of(row);
+        let mut weights = self.weights(self.elements_of(&blocks));
+        let absmax = self.absmax_of(blocks);
+        if weights.len() % 2 == 1 {
+            // The missing half of the last byte is the code of zero.
+            weights.push(0.0);
+        }
+        let per_block = self.blocksize() / 2;
+        for (i, (index, pair)) in self.bytes_of(row).zip(weights.as_chunks::<2>().0).enumerate() {
+            let absmax = absmax[i / per_block];
+            let admits = |x, nibble| accepts(x, absmax, spec.book, nibble, self.reciprocal);
+            let got = self.kept.packed[index];
+            if !admits(pair[0], got >> 4) || !admits(pair[1], got & 15) {
+                let exact = |x| (0..16).find(|&nibble| accepts(x, absmax, spec.book, nibble, Reciprocal::Exact));
+                let expected = exact(pair[0]).unwrap_or(0) << 4 | exact(pair[1]).unwrap_or(0);
+                return Err(Mismatch::Packed { index, row, expected, got, xor: expected ^ got });
+            }
+        }
+        Ok(())
+    }
+
+    /// The outputs of one row of the weight for every row of the input.
+    fn check_outputs(self, row: usize) -> Result<(), Mismatch> {
+        let kept = self.kept;
+        let weights = self.row_in_f64(row);
+        let (x, y) = (kept.x.cast(kept.compute).widened(), kept.y.widened());
+        for (batch, x) in x.chunks(kept.x.width()).enumerate() {
+            let (mut expected, mut magnitude) = (0.0, 0.0);
+            for (x, weight) in x.iter().zip(&weights) {
+                expected += f64::from(*x) * weight;
+                magnitude += (f64::from(*x) * weight).abs();
+            }
+            let got = f64::from(y[batch * kept.y.width() + row]);
+            let ulp = kept.y.format().ulp_at(expected).max(kept.compute.ulp_at(expected));
+            let tolerance = relative_tolerance(kept.compute, weights.len()) * magnitude + ulp;
+            // A NaN fails this comparison, as it must.
+            let right = (got - expected).abs() <= tolerance;
+            if !right {
+                return Err(Mismatch::Output { row: batch, index: row, expected, got, tolerance });
+            }
+        }
+        Ok(())
+    }
+
+    /// One row of the weight by definition: `table[index] * absmax'` in f64.
+    fn row_in_f64(self, row: usize) -> Vec<f64> {
+        let spec = self.kept.spec;
+        let (table, map) = (spec.book.kernel_table().map(f64::from), dynamic_map());
+        let absmax = |block: usize| match self.kept.statistics {
+            Statistics::Plain(absmax) => f64::from(absmax[block]),
+            Statistics::Nested(Nested { quantized, offset }) => {
+                let code = f64::from(map[usize::from(quantized.codes[block])]);
+                code * f64::from(quantized.absmax2[block / NESTED_BLOCKSIZE]) + f64::from(*offset)
+            }
+        };
+        let width = spec.shape.in_features();
+        let weight = |k: usize| {
+            let index = self.kept.packed[k / 2] >> (4 * (1 - k % 2)) & 15;
+            table[usize::from(index)] * absmax(k / self.blocksize())
+        };
+        (row * width..(row + 1) * width).map(weight).collect()
+    }
+}
+
+/// Whether `offset` can be the mean of a population of which `sample` is a part.
+///
+/// The weights are independent, so the sample's mean is within ten standard errors for all practical purposes;
+/// a sample of everything leaves only the rounding of the mean.
+fn check_offset(offset: f32, sample: impl Iterator<Item = f64> + Clone) -> Result<(), Mismatch> {
+    let count = sample.clone().count() as f64;
+    let mean = sample.clone().sum::<f64>() / count;
+    let variance = sample.map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+    let tolerance = 10.0 * (variance / count).sqrt() + 1e-6 * mean;
+    let right = (f64::from(offset) - mean).abs() <= tolerance;
+    if right {
+        Ok(())
+    } else {
+        Err(Mismatch::Offset { expected: mean as f32, got: offset, tolerance: tolerance as f32 })
+    }
+}
+
+/// What rounding may make of a product, relative to the sum of the magnitudes of its terms.
+///
+/// With u the unit roundoff of the compute format, the fused kernel rounds the table value, the absmax, the
+/// weight and the product of each term: 4u at worst. It takes at least 32 terms whose errors do not all point
+/// one way, so 2u is granted: 2^-7 for bf16. Sums of K terms in f32 add at most K * 2^-24 in any order; that is
+/// granted to the finer formats only, because bf16 has room for it.
+fn relative_tolerance(compute: FloatType, terms: usize) -> f64 {
+    let sums = (terms + 8) as f64 * FloatType::Fp32.unit_roundoff();
+    (2.0 * compute.unit_roundoff() + sums).min(1.0 / 128.0)
+}
+
+#[cfg(test)]
+#[path = "oracle_tests.rs"]
+mod tests;

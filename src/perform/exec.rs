@@ -172,11 +172,11 @@ fn take_identity(identity: &Invoker) -> Result<(), String> {
         }
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(identity.umask));
-    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
-    if (rustix::process::geteuid(), rustix::process::getegid()) == (uid, gid) && !uid.is_root() {
-        // Without root nothing can change, and nothing has to.
+    if invoker::has_user(identity) {
+        // In a container even root may lack the right to change groups, and nothing has to change.
         return Ok(());
     }
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     let groups: Vec<Gid> = identity.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let words = |what: &'static str| move |error| format!("cannot take {what} of user {}: {error}", identity.uid);
     rustix::thread::set_thread_groups(&groups).map_err(words("the groups"))?;
@@ -186,7 +186,7 @@ fn take_identity(identity: &Invoker) -> Result<(), String> {
 
 /// A hard limit that is lower here than it was there cannot be raised without root; the soft one is still set.
 fn set_limit(resource: Resource, wanted: Rlimit) -> rustix::io::Result<()> {
-    match setrlimit(resource, wanted.clone()) {
+    match setrlimit(resource, wanted) {
         Err(rustix::io::Errno::PERM) => {
             let have = rustix::process::getrlimit(resource);
             let current = match (wanted.current, have.maximum) {

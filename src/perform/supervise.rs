@@ -148,8 +148,13 @@ impl Supervisor {
         let newborn = spawn::spawn(&origin, &launch)
             .map_err(|source| StartError::Spawn { program: self.harness.clone(), source })?;
         let family = family::Family::new(newborn.pid, mark, before);
+        let pid = newborn.pid;
         let _context = self.runtime.enter();
-        Child::new(child::Birth { born, newborn, family }, launch).map_err(StartError::Watch)
+        Child::new(child::Birth { born, newborn, family }, launch).map_err(|error| {
+            // A child that nobody can watch must not live; if it is gone already, so much the better.
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+            StartError::Watch(error)
+        })
     }
 
     /// The next event of `child`, waiting at most `wait` for it.

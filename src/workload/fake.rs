@@ -170,10 +170,7 @@ fn act(action: Action, reporter: Option<&mut Reporter>) -> io::Result<Option<u8>
         Action::Hang => hang(),
         Action::Spin => spin(),
         Action::Sleep(duration) => std::thread::sleep(duration),
-        // A handler that only sets a flag that nobody reads.
-        Action::IgnoreTerm => {
-            signal_hook::flag::register(i32::from(Signal::TERM.as_raw()), Arc::new(AtomicBool::new(false)))?;
-        }
+        Action::IgnoreTerm => ignore_term()?,
         Action::Alloc(mib) => drop(std::hint::black_box(vec![1_u8; mib << 20])),
         Action::CloseReplies => speaker()?.close()?,
         Action::CloseOutput => close_output()?,
@@ -185,6 +182,12 @@ fn act(action: Action, reporter: Option<&mut Reporter>) -> io::Result<Option<u8>
         Action::Env(name, path) => write_whole(&path, std::env::var(name).unwrap_or_default().as_bytes())?,
     }
     Ok(None)
+}
+
+/// A handler that sets a flag that nobody reads: the signal comes, and nothing happens.
+fn ignore_term() -> io::Result<()> {
+    let nobody_reads = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(Signal::TERM.as_raw(), nobody_reads).map(|_| ())
 }
 
 fn mismatch() -> Mismatch {

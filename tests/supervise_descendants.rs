@@ -1,9 +1,24 @@
 //! What a child leaves behind, and who goes with the harness.
+//!
+//! A program of its own, whose tests run one after the other: a supervisor takes every orphan of its process that
+//! left the session for the trial's, and a process has one trial at a time.
+#![cfg(debug_assertions)]
 
-use super::*;
+#[path = "supervise/bench.rs"]
+mod bench;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bench::*;
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[test]
 fn a_grandchild_that_holds_the_pipes_is_killed_and_counted() {
+    let _alone = alone();
     let mut bench = Bench::new();
     let pidfile = bench.path("grandchild");
     let script = format!("fork sleep 60000\nfork pidfile {}\nsleep 100\ndone", pidfile.display());
@@ -15,6 +30,7 @@ fn a_grandchild_that_holds_the_pipes_is_killed_and_counted() {
 
 #[test]
 fn a_daemon_in_its_own_session_is_killed_and_counted() {
+    let _alone = alone();
     let mut bench = Bench::new();
     let (one, two) = (bench.path("one"), bench.path("two"));
     let daemon = |path: &Path| {
@@ -35,6 +51,7 @@ fn a_daemon_in_its_own_session_is_killed_and_counted() {
 
 #[test]
 fn a_daemon_without_a_mark_does_not_escape_either() {
+    let _alone = alone();
     let mut bench = Bench::new();
     let path = bench.path("pid");
     let script = format!(
@@ -48,6 +65,7 @@ fn a_daemon_without_a_mark_does_not_escape_either() {
 
 #[test]
 fn the_fake_workers_daemon_is_a_daemon() {
+    let _alone = alone();
     let mut bench = Bench::new();
     let outcome = bench.play("daemon sleep 60000\ndone");
     assert_eq!((outcome.leaked, outcome.last_reply), (1, Some(LastReply::Done)));
@@ -55,6 +73,7 @@ fn the_fake_workers_daemon_is_a_daemon() {
 
 #[test]
 fn a_grandchild_that_finishes_in_time_is_no_leak() {
+    let _alone = alone();
     let mut bench = Bench::new();
     let outcome = bench.play("fork sleep 20\ndone");
     assert_eq!(outcome.leaked, 0, "{outcome:?}");
@@ -62,6 +81,7 @@ fn a_grandchild_that_finishes_in_time_is_no_leak() {
 
 #[test]
 fn what_orphans_carry_the_mark_of_a_dead_run_is_ended() {
+    let _alone = alone();
     let mut bench = Bench::new();
     let (ours, other) = (bench.run.clone(), RunId::new("other", 1).unwrap());
     let mark = |run: &RunId| format!("{run}/{TRIAL}");
@@ -95,11 +115,12 @@ const KIND_VARIABLE: &str = "SUPERVISE_TEST_KIND";
 
 #[test]
 fn when_the_harness_is_killed_its_child_dies() {
+    let _alone = alone();
     for kind in ["worker", "command"] {
         let dir = tempfile::tempdir().unwrap();
         let pidfile = dir.path().join("pid");
         let mut harness = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "descendants::a_harness_to_be_killed"])
+            .args(["--ignored", "--exact", "a_harness_to_be_killed"])
             .env(PIDFILE_VARIABLE, &pidfile)
             .env(KIND_VARIABLE, kind)
             .stdout(std::process::Stdio::null())

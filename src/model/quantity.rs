@@ -54,7 +54,8 @@ const UNITS_MS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h",
 impl fmt::Display for Millis {
     /// The largest unit that divides the value: `600000` is written `10m`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, size) = UNITS_MS.iter().rev().find(|(_, size)| self.0 % size == 0 && self.0 > 0).unwrap_or(&("s", 1000));
+        let (unit, size) =
+            UNITS_MS.iter().rev().find(|(_, size)| self.0.is_multiple_of(*size) && self.0 > 0).unwrap_or(&("s", 1000));
         f.pad(&format!("{}{unit}", self.0 / size))
     }
 }
@@ -177,7 +178,7 @@ const UNITS_BYTES: [(&str, u64); 11] = [
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-        match binary.iter().find(|(_, size)| self.0 > 0 && self.0 % size == 0) {
+        match binary.iter().find(|(_, size)| self.0 > 0 && self.0.is_multiple_of(*size)) {
             Some((unit, size)) => f.pad(&format!("{}{unit}", self.0 / size)),
             None => f.pad(&format!("{}B", self.0)),
         }
@@ -231,9 +232,13 @@ mod tests {
 
     #[test]
     fn a_duration_is_written_in_its_largest_whole_unit() {
-        for (text, ms, shown) in
-            [("10m", 600_000, "10m"), ("90s", 90_000, "90s"), ("1.5s", 1500, "1500ms"), ("60m", 3_600_000, "1h"), ("0s", 0, "0s")]
-        {
+        for (text, ms, shown) in [
+            ("10m", 600_000, "10m"),
+            ("90s", 90_000, "90s"),
+            ("1.5s", 1500, "1500ms"),
+            ("60m", 3_600_000, "1h"),
+            ("0s", 0, "0s"),
+        ] {
             let millis: Millis = text.parse().unwrap();
             assert_eq!((millis.ms(), millis.to_string().as_str()), (ms, shown), "{text}");
             assert_eq!(shown.parse::<Millis>().unwrap(), millis, "{shown}");
@@ -242,7 +247,9 @@ mod tests {
 
     #[test]
     fn a_duration_without_a_unit_or_beyond_thirty_days_is_refused() {
-        for bad in ["10", "", "m", "-1s", "1.s", "1.2.3s", "1.0000001s", "31d", "99999999999999999999s", "1 year", "0.0001ms"] {
+        for bad in
+            ["10", "", "m", "-1s", "1.s", "1.2.3s", "1.0000001s", "31d", "99999999999999999999s", "1 year", "0.0001ms"]
+        {
             assert!(bad.parse::<Millis>().is_err(), "{bad:?}");
         }
         assert_eq!("off".parse::<Limit>().unwrap(), Limit::Off);

@@ -3,17 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::needs::needs;
-use super::{
-    Cell, CellRole, InjectedFault, Needs, PLAN_SCHEMA, PLAN_VERSION, Plan, PlanError, PlanOptions,
-};
+use super::{Cell, CellRole, InjectedFault, Needs, PLAN_SCHEMA, PLAN_VERSION, Plan, PlanError, PlanOptions};
 use crate::model::ids::CellId;
 use crate::model::matrix::{
     Decide, Design, Draft, Finding, Level, Matcher, Matrix, PLAN_TRIALS_MAX, Span, TrialsRule, did_you_mean, examine,
 };
 use crate::model::settings::Start;
 
-/// How many findings are collected before expansion stops looking for more.
-const FINDINGS_MAX: usize = 64;
+/// How many different findings are collected; more would not be shown.
+const FINDINGS_MAX: usize = 1000;
 
 /// The most combinations that are looked at, most of which must then be excluded.
 const COMBINATIONS_MAX: u64 = 4 * PLAN_TRIALS_MAX;
@@ -37,7 +35,8 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
     let places: Vec<Span> = cells.iter().map(|(_, span)| *span).collect();
     check_ids(matrix, &cells, &places)?;
     if !options.only.is_empty() {
-        let filters: Vec<Filter> = options.only.iter().map(|text| Filter::parse(text, matrix, &cells)).collect::<Result<_, _>>()?;
+        let filters: Vec<Filter> =
+            options.only.iter().map(|text| Filter::parse(text, matrix, &cells)).collect::<Result<_, _>>()?;
         cells.retain(|(cell, _)| filters.iter().any(|filter| filter.matches(cell)));
     }
     if cells.is_empty() {
@@ -169,7 +168,8 @@ impl<'m> Expansion<'m> {
             for (name, labels) in &matcher.0 {
                 match axes.iter().position(|axis| axis.name == *name) {
                     Some(index) => {
-                        let found = axes[index].labels().enumerate().filter(|(_, label)| labels.iter().any(|l| l == label));
+                        let found =
+                            axes[index].labels().enumerate().filter(|(_, label)| labels.iter().any(|l| l == label));
                         exclusion.push((index, found.map(|(position, _)| position).collect()));
                     }
                     // Not an axis: the level of the baseline either meets the condition in every cell, or in none.
@@ -254,7 +254,11 @@ impl<'m> Expansion<'m> {
             let mut levels = BTreeMap::new();
             let mut label = String::new();
             for name in &names {
-                let baseline = matrix.axis(name).map(|axis| axis.baseline.as_str()).or(matrix.baseline_label(name)).unwrap_or("kept");
+                let baseline = matrix
+                    .axis(name)
+                    .map(|axis| axis.baseline.as_str())
+                    .or(matrix.baseline_label(name))
+                    .unwrap_or("kept");
                 let level = assignment.labels.get(*name);
                 if let Some(level) = level.filter(|level| *level != baseline) {
                     push_label(&mut label, name, level);
@@ -285,17 +289,20 @@ impl<'m> Expansion<'m> {
     }
 
     fn add(&mut self, label: String, levels: BTreeMap<String, String>, draft: Draft, chosen: &[&Level]) {
-        let settings = draft.finish();
-        if self.findings.len() < FINDINGS_MAX {
-            for finding in examine(&settings) {
-                let span = self.matrix.place_of(&finding, chosen);
-                self.findings.push((finding, span));
+        let mut settings = draft.finish();
+        let id = settings.identify();
+        for finding in examine(&settings) {
+            let span = self.matrix.place_of(&finding, chosen);
+            let found = (finding, span);
+            // The same level brings the same finding to many cells.
+            if self.findings.len() < FINDINGS_MAX && !self.findings.contains(&found) {
+                self.findings.push(found);
             }
         }
         let fixed = |name: &str| self.matrix.baseline_label(name).map(str::to_owned);
         let expected = self.matrix.expects.iter().rev().find(|expect| expect.cell.matches(&levels, fixed));
         let cell = Cell {
-            id: settings.cell_id(),
+            id,
             label: if label.is_empty() { "baseline".to_owned() } else { label },
             role: CellRole::Sample,
             expect: expected.map(|expect| expect.verdict),
@@ -319,7 +326,8 @@ impl<'m> Expansion<'m> {
             let mut condition = inject.condition.clone();
             let states: Vec<Start> =
                 condition.0.remove("start").unwrap_or_default().iter().filter_map(|label| label.parse().ok()).collect();
-            let possible = states.is_empty() || start == Start::Any || states.contains(&start) || states.contains(&Start::Any);
+            let possible =
+                states.is_empty() || start == Start::Any || states.contains(&start) || states.contains(&Start::Any);
             if !possible || !condition.matches(levels, fixed) {
                 continue;
             }
@@ -345,7 +353,7 @@ fn push_label(label: &mut String, name: &str, level: &str) {
 
 /// One `--cell` argument.
 enum Filter {
-    /// The label of a cell.
+    /// The label of a cell: `baseline` or `control:NAME`.
     Label(String),
     /// Levels that must all match.
     Levels(Vec<(String, String)>),
@@ -354,7 +362,8 @@ enum Filter {
 impl Filter {
     fn parse(text: &str, matrix: &Matrix, cells: &[(Cell, Span)]) -> Result<Self, PlanError> {
         let error = |reason: String, hint: String| PlanError::Filter { argument: text.to_owned(), reason, hint };
-        if cells.iter().any(|(cell, _)| cell.label == text) {
+        // `batch=2` is a condition even where a cell is called that: a full design has more cells with that level.
+        if !text.contains('=') && cells.iter().any(|(cell, _)| cell.label == text) {
             return Ok(Self::Label(text.to_owned()));
         }
         let mut levels: Vec<(String, String)> = Vec::new();
@@ -373,7 +382,8 @@ impl Filter {
             }
         }
         for (name, level) in &levels {
-            let known: Vec<&str> = cells.iter().filter_map(|(cell, _)| cell.levels.get(name)).map(String::as_str).collect();
+            let samples = cells.iter().filter(|(cell, _)| cell.role == CellRole::Sample);
+            let known: Vec<&str> = samples.filter_map(|(cell, _)| cell.levels.get(name)).map(String::as_str).collect();
             if known.is_empty() {
                 let names: Vec<&str> = matrix.axes.iter().map(|axis| axis.name.as_str()).collect();
                 let hint = hint(name, &names, "the axes are");

@@ -90,9 +90,12 @@ impl Node {
             Value::Boolean(truth) => json!(truth),
             Value::Datetime(text) => json!({ "date": text }),
             Value::Array(nodes) => nodes.iter().map(Node::canonical).collect(),
-            Value::Table(table) => {
-                table.0.iter().map(|entry| (entry.key.clone(), entry.node.canonical())).collect::<serde_json::Map<_, _>>().into()
-            }
+            Value::Table(table) => table
+                .0
+                .iter()
+                .map(|entry| (entry.key.clone(), entry.node.canonical()))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
         }
     }
 }
@@ -272,7 +275,10 @@ mod tests {
         let one = parsed("# hello\n[a]\nx = 1_000\ny = [1, 2]\n[b]\nz = { p = 1.5, q = 'r' }\n");
         let two = parsed("b.z.q = \"r\"\nb.z.p = 1.50\n[a]\ny = [\n  1, # one\n  2 ]\nx = 0x3e8\n");
         assert_eq!(digest(&one), digest(&two));
-        for other in ["[a]\nx = 1000\ny = [2, 1]\n[b.z]\np = 1.5\nq = 'r'\n", "[a]\nx = 1000.0\ny = [1, 2]\n[b.z]\np = 1.5\nq = 'r'\n"] {
+        for other in [
+            "[a]\nx = 1000\ny = [2, 1]\n[b.z]\np = 1.5\nq = 'r'\n",
+            "[a]\nx = 1000.0\ny = [1, 2]\n[b.z]\np = 1.5\nq = 'r'\n",
+        ] {
             assert_ne!(digest(&one), digest(&parsed(other)), "{other}");
         }
     }

@@ -112,10 +112,11 @@ impl Draft {
             })
         };
         let spread = |templates: &[Template]| -> Vec<Template> {
-            let filled = templates.iter().flat_map(|template| match template.only_name().map(|name| variables.get(name)) {
-                Some(Some(Variable::Many(values))) => values.clone(),
-                Some(Some(Variable::One(_)) | None) | None => vec![fill(template)],
-            });
+            let filled =
+                templates.iter().flat_map(|template| match template.only_name().map(|name| variables.get(name)) {
+                    Some(Some(Variable::Many(values))) => values.clone(),
+                    Some(Some(Variable::One(_)) | None) | None => vec![fill(template)],
+                });
             filled.collect()
         };
         for op in settings.env.values_mut().flatten() {

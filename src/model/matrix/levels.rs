@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Places;
 use super::axis::{Context, Knob, WorkloadKind};
 use super::document::{Entry, Node, Value};
 use super::draft::{Change, Draft, Variable};
+use super::env::{env_name, env_op, env_ops, operation};
 use super::problem::{Problems, Span, list, suggest};
 use super::reader::{array, boolean, scalar, table, template};
 use super::workload::Workload;
-use super::Places;
 use crate::model::settings::{EnvOp, WorkloadSettings};
 use crate::model::template::Template;
 
@@ -102,6 +103,18 @@ impl<'m> Levels<'m> {
         Self { context, axes: Vec::new(), draft, fixed, used, moved: BTreeSet::new() }
     }
 
+    /// The levels of a matrix that was read before, for conditions on them.
+    pub(super) fn of(matrix: &'m super::Matrix) -> Self {
+        Self {
+            context: Context { shapes: &matrix.shapes, kind: matrix.kind },
+            axes: matrix.axes.clone(),
+            draft: matrix.baseline.clone(),
+            fixed: matrix.fixed.clone(),
+            used: matrix.baseline.variables.keys().cloned().collect(),
+            moved: BTreeSet::new(),
+        }
+    }
+
     /// Sets a variable of `[vars]`.
     pub(super) fn set_variable(&mut self, entry: &Entry, problems: &mut Problems) {
         if let Some(value) = variable(&entry.node, problems) {
@@ -163,7 +176,15 @@ impl<'m> Levels<'m> {
 
     /// `name = [level, …]`.
     fn plain_axis(&mut self, entry: &Entry, levels: &Node, problems: &mut Problems) {
-        let Some(nodes) = array(levels, &format!("an array of levels for axis `{}`", entry.key), problems) else { return };
+        let Value::Array(nodes) = &levels.value else {
+            problems
+                .error(
+                    levels.span,
+                    format!("expected an array of levels for axis `{}`, found {}", entry.key, levels.kind()),
+                )
+                .hint("an axis with one further level has an array of one");
+            return;
+        };
         let known = self.named(&entry.key, entry.key_span, problems);
         match known {
             Some(Named::Variable) => {
@@ -232,10 +253,8 @@ impl<'m> Levels<'m> {
             let label = labels.as_ref().map_or_else(|| node.label(), |labels| labels[index].clone());
             found.push(Level { label, changes, span: node.span });
         }
-        let parts: Vec<String> = keys
-            .iter()
-            .map(|key| format!("{key}={}", self.fixed.get(key).map_or("kept", String::as_str)))
-            .collect();
+        let parts: Vec<String> =
+            keys.iter().map(|key| format!("{key}={}", self.fixed.get(key).map_or("kept", String::as_str))).collect();
         self.add_axis(&entry.key, parts.join(","), found, nodes.len(), entry.key_span, problems);
     }
 
@@ -282,7 +301,8 @@ impl<'m> Levels<'m> {
         let operations: Vec<(&str, Option<&Node>)> =
             ["set", "append", "remove", "unset"].into_iter().map(|op| (op, reader.take(op))).collect();
         reader.finish(problems);
-        let Some(name) = super::reader::text(variable, problems).filter(|name| env_name(name, variable.span, problems)) else {
+        let Some(name) = super::reader::text(variable, problems).filter(|name| env_name(name, variable.span, problems))
+        else {
             return;
         };
         let mut found = Vec::new();
@@ -292,7 +312,11 @@ impl<'m> Levels<'m> {
             if op == "unset" {
                 written += 1;
                 if boolean(node, problems) == Some(true) {
-                    found.push(Level { label: "unset".to_owned(), changes: vec![Change::env(name, EnvOp::Unset)], span: node.span });
+                    found.push(Level {
+                        label: "unset".to_owned(),
+                        changes: vec![Change::env(name, EnvOp::Unset)],
+                        span: node.span,
+                    });
                 }
                 continue;
             }
@@ -341,7 +365,11 @@ impl<'m> Levels<'m> {
                         .hint("the baseline is a level of every axis already; leave it out here");
                 }
                 Some((_, other)) => {
-                    let other = if *other == level.label { "is there twice".to_owned() } else { format!("does the same as `{other}`") };
+                    let other = if *other == level.label {
+                        "is there twice".to_owned()
+                    } else {
+                        format!("does the same as `{other}`")
+                    };
                     problems.error(level.span, format!("level `{}` of axis `{name}` {other}", level.label));
                 }
                 None if level.label == baseline || !labels.insert(level.label.as_str()) => {
@@ -363,7 +391,8 @@ impl<'m> Levels<'m> {
             Ok(_) | Err(_) if is_command && self.used.contains(key) => return Some(Named::Variable),
             Ok(knob) => {
                 let kinds = [(WorkloadKind::Linear4bit, "linear4bit"), (WorkloadKind::Stack, "stack")];
-                let owners: Vec<&str> = kinds.iter().filter(|(kind, _)| knob.belongs_to(*kind)).map(|(_, name)| *name).collect();
+                let owners: Vec<&str> =
+                    kinds.iter().filter(|(kind, _)| knob.belongs_to(*kind)).map(|(_, name)| *name).collect();
                 problems
                     .error(span, format!("`{key}` is not an axis of this workload"))
                     .hint(format!("it belongs to the workload {}", list(&owners)));
@@ -376,7 +405,9 @@ impl<'m> Levels<'m> {
         words.extend(self.used.iter().map(String::as_str));
         let hint = match super::problem::did_you_mean(key, words.iter().copied()) {
             Some(word) => format!("did you mean `{word}`?"),
-            None if is_command => format!("a name of your own must be used as a placeholder, `{{{key}}}`, in argv or env"),
+            None if is_command => {
+                format!("a name of your own must be used as a placeholder, `{{{key}}}`, in argv or env")
+            }
             None => format!("the axes of this workload are {}", list(&words)),
         };
         problems.error(span, format!("unknown axis `{key}`")).hint(hint);
@@ -425,7 +456,8 @@ impl<'m> Levels<'m> {
                 changes.push(Change::env(variable, op));
                 labels.insert(name, op_label);
                 continue;
-            } else if let Some(axis) = axis.filter(|_| name.parse::<Knob>().is_err() && !self.fixed.contains_key(&name)) {
+            } else if let Some(axis) = axis.filter(|_| name.parse::<Knob>().is_err() && !self.fixed.contains_key(&name))
+            {
                 self.unknown_level(axis, &label, entry.node.span, problems);
                 return None;
             } else {
@@ -438,7 +470,9 @@ impl<'m> Levels<'m> {
 
     /// Reads `[[exclude]]`.
     pub(super) fn excludes(&self, node: Option<&Node>, problems: &mut Problems) -> Vec<Matcher> {
-        let Some(nodes) = node.and_then(|node| array(node, "`[[exclude]]` entries", problems)) else { return Vec::new() };
+        let Some(nodes) = node.and_then(|node| array(node, "`[[exclude]]` entries", problems)) else {
+            return Vec::new();
+        };
         let mut excludes = Vec::new();
         for node in nodes {
             let Some(matcher) = self.matcher(node, "an exclusion", problems) else { continue };
@@ -513,7 +547,7 @@ fn flat<'n>(node: &'n Node, what: &str, problems: &mut Problems) -> Option<Vec<(
 }
 
 /// The value of a variable: what only the machine knows may be in it, other variables may not.
-pub(super) fn variable(node: &Node, problems: &mut Problems) -> Option<Variable> {
+fn variable(node: &Node, problems: &mut Problems) -> Option<Variable> {
     let single = |node: &Node, problems: &mut Problems| -> Option<Template> {
         let value = template(node, problems)?;
         if let Some(name) = value.names().next() {
@@ -535,69 +569,5 @@ pub(super) fn variable(node: &Node, problems: &mut Problems) -> Option<Variable>
         | Value::Boolean(_)
         | Value::Datetime(_)
         | Value::Table(_) => single(node, problems).map(Variable::One),
-    }
-}
-
-/// The operations of a table of variables of the environment, each with its label.
-pub(super) fn env_ops(node: &Node, what: &str, problems: &mut Problems) -> Vec<(String, EnvOp, String)> {
-    let Some(table) = table(node, what, problems) else { return Vec::new() };
-    let mut ops = Vec::new();
-    for entry in &table.0 {
-        if !env_name(&entry.key, entry.key_span, problems) {
-            continue;
-        }
-        if let Some((op, label)) = env_op(&entry.node, problems) {
-            ops.push((entry.key.clone(), op, label));
-        }
-    }
-    ops
-}
-
-fn env_name(name: &str, span: Span, problems: &mut Problems) -> bool {
-    let well_formed = !name.is_empty()
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    if !well_formed {
-        problems.error(span, format!("`{name}` cannot name a variable of the environment"));
-    }
-    well_formed
-}
-
-/// One operation: a value to set, or a table with one of `set`, `append`, `remove`, `unset`.
-fn env_op(node: &Node, problems: &mut Problems) -> Option<(EnvOp, String)> {
-    let Value::Table(table) = &node.value else {
-        let value = template(node, problems)?;
-        return Some(operation("set", value, &node.label()));
-    };
-    let [Entry { key, key_span, node: value }] = table.0.as_slice() else {
-        problems
-            .error(node.span, "a change of the environment is one operation")
-            .hint("expected one of `set`, `append`, `remove` with a string, or `unset = true`");
-        return None;
-    };
-    match key.as_str() {
-        "unset" => match boolean(value, problems)? {
-            true => Some((EnvOp::Unset, "unset".to_owned())),
-            false => {
-                problems.error(value.span, "`unset = false` changes nothing").hint("leave the level out");
-                None
-            }
-        },
-        op @ ("set" | "append" | "remove") => Some(operation(op, template(value, problems)?, &value.label())),
-        other => {
-            problems
-                .error(*key_span, format!("unknown operation `{other}`"))
-                .hint(suggest(other, &["set", "append", "remove", "unset"]));
-            None
-        }
-    }
-}
-
-/// The operation called `op` and its label: `+` before what is appended, `-` before what is removed.
-fn operation(op: &str, value: Template, label: &str) -> (EnvOp, String) {
-    match op {
-        "append" => (EnvOp::Append(value), format!("+{label}")),
-        "remove" => (EnvOp::Remove(value), format!("-{label}")),
-        _ => (EnvOp::Set(value), label.to_owned()),
     }
 }

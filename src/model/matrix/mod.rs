@@ -23,6 +23,7 @@ mod axis;
 mod check;
 mod document;
 mod draft;
+mod env;
 mod levels;
 mod parse;
 mod problem;
@@ -30,7 +31,7 @@ mod reader;
 mod sections;
 mod workload;
 
-pub use axis::{BATCH_MAX, BLOCKSIZES, Knob, SEQUENCE_MAX, WorkloadKind};
+pub use axis::{BATCH_MAX, BLOCKSIZES, INIT_THREADS_MAX, ITERATIONS_MAX, Knob, LAYERS_MAX, SEQUENCE_MAX, WorkloadKind};
 pub use check::{Finding, examine};
 pub use document::{Override, OverrideError};
 pub use draft::{Change, Draft};

@@ -102,7 +102,7 @@ impl Problems {
 
     /// The problems in the order of the sources, each once.
     pub(super) fn into_sorted(mut self) -> Vec<Problem> {
-        self.0.sort_by(|a, b| (a.span, a.severity).cmp(&(b.span, b.severity)));
+        self.0.sort_by_key(|problem| (problem.span, problem.severity));
         self.0.dedup();
         self.0
     }
@@ -233,7 +233,8 @@ pub fn did_you_mean<'w>(text: &str, words: impl IntoIterator<Item = &'w str>) ->
     words
         .into_iter()
         .map(|word| (edit_distance(&text.to_lowercase(), &word.to_lowercase()), word))
-        .filter(|(distance, _)| *distance <= limit)
+        // Nothing in common is no slip: `4` was not meant to be `1`.
+        .filter(|(distance, word)| *distance <= limit && *distance < text.chars().count().max(word.chars().count()))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
 }
@@ -288,7 +289,10 @@ mod tests {
         assert_eq!(did_you_mean("stroage", words), Some("storage"));
         assert_eq!(did_you_mean("Strat", words), Some("start"));
         assert_eq!(did_you_mean("blocksize", words), None);
-        assert_eq!((edit_distance("", "abc"), edit_distance("ca", "ac"), edit_distance("kitten", "sitting")), (3, 1, 3));
+        assert_eq!(
+            (edit_distance("", "abc"), edit_distance("ca", "ac"), edit_distance("kitten", "sitting")),
+            (3, 1, 3)
+        );
     }
 
     #[test]

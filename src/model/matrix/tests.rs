@@ -1,8 +1,8 @@
 //! What a matrix means, and what is said of a wrong one.
 
 use super::*;
-use crate::model::template::Template;
 use crate::model::settings::*;
+use crate::model::template::Template;
 
 /// A small matrix of layers that every case changes a little.
 const LAYERS: &str = r#"[matrix]
@@ -42,6 +42,15 @@ extra = []
 [axes]
 dense = ["fp16"]
 "#;
+
+/// Compares with the stored text.
+macro_rules! shown {
+    ($text:expr $(,)?) => {
+        insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false }, {
+            insta::assert_snapshot!($text);
+        });
+    };
+}
 
 fn valid(text: &str) -> Matrix {
     parse(text, "m.toml", &[]).unwrap_or_else(|error| panic!("{error}"))
@@ -86,12 +95,15 @@ fn argv(settings: &Settings) -> Vec<String> {
 
 #[test]
 fn what_is_not_toml_is_shown_where_it_stops_being_toml() {
-    insta::assert_snapshot!(complaints(LAYERS, &[("trials = 3", "trials = "), ("[axes]", "[axes"), ("name = \"m\"", "name = \"m\"\nname = \"n\"")]));
+    shown!(complaints(
+        LAYERS,
+        &[("trials = 3", "trials = "), ("[axes]", "[axes"), ("name = \"m\"", "name = \"m\"\nname = \"n\"")]
+    ));
 }
 
 #[test]
 fn an_unknown_key_is_met_with_the_nearest_known_one() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             ("trials = 3", "trails = 3"),
@@ -106,7 +118,7 @@ fn an_unknown_key_is_met_with_the_nearest_known_one() {
 
 #[test]
 fn a_wrong_level_is_met_with_the_right_ones() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             ("batch = [2]", "storage = [\"unit8\"]"),
@@ -134,7 +146,7 @@ fn a_wrong_level_is_met_with_the_right_ones() {
 
 #[test]
 fn a_shape_must_be_defined_and_have_weights() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             ("sequence = \"AB\"", "sequence = \"AXBX\""),
@@ -149,7 +161,7 @@ fn a_shape_must_be_defined_and_have_weights() {
 
 #[test]
 fn an_axis_has_levels_that_differ() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             ("batch = [2]", "batch = []"),
@@ -166,7 +178,7 @@ fn an_axis_has_levels_that_differ() {
 
 #[test]
 fn trials_and_decisions_make_sense() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             ("trials = 3", "trials = 0"),
@@ -174,7 +186,10 @@ fn trials_and_decisions_make_sense() {
             ("trials = 3", "trials = \"many\""),
             ("trials = 3", "trials = 3\ndecide = { max = 20 }"),
             ("trials = 3", "trials = \"until-decided\"\ndecide = { compare = \"bacth\" }"),
-            ("trials = 3\n", "trials = \"until-decided\"\ndecide = { compare = \"sequence\" }\n[[cell]]\nsequence = \"A\"\n"),
+            (
+                "trials = 3\n",
+                "trials = \"until-decided\"\ndecide = { compare = \"sequence\" }\n[[cell]]\nsequence = \"A\"\n"
+            ),
             ("trials = 3", "trials = 3\ndesign = \"list\""),
             ("name = \"m\"", "name = \"../m\""),
         ]
@@ -183,7 +198,7 @@ fn trials_and_decisions_make_sense() {
 
 #[test]
 fn a_placeholder_is_known_and_a_pattern_compiles() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         COMMAND,
         &[
             ("{venv}/bin", "{vnev}/bin"),
@@ -198,7 +213,10 @@ fn a_placeholder_is_known_and_a_pattern_compiles() {
             ("dense = [\"fp16\"]", "dense = [\"{venv}/x\"]"),
             ("dense = [\"fp16\"]", "size = { levels = [{ dense = \"a\", extras = 1 }] }"),
             ("dense = [\"fp16\"]", "size = { levels = [{ dense = \"a\" }, { dense = \"b\" }], labels = [\"s\"] }"),
-            ("argv = [\"{venv}/bin/python\", \"{matrix.dir}/repro.py\", \"--dense\", \"{dense}\", \"{extra}\"]", "argv = []"),
+            (
+                "argv = [\"{venv}/bin/python\", \"{matrix.dir}/repro.py\", \"--dense\", \"{dense}\", \"{extra}\"]",
+                "argv = []"
+            ),
         ]
     ));
 }
@@ -206,7 +224,7 @@ fn a_placeholder_is_known_and_a_pattern_compiles() {
 #[test]
 fn the_smaller_sections_are_checked_as_well() {
     let with = |text: &'static str| ("[axes]", text);
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             with("[[inject]]\nfault = \"rest\"\nat = \"C.forward\"\nrate = 2\nif = { start = \"cool\" }\n[axes]"),
@@ -229,7 +247,7 @@ fn the_smaller_sections_are_checked_as_well() {
 fn several_mistakes_are_reported_at_once_and_in_order() {
     let text = "[matrix]\nname = \"m\"\ntrials = 0\n[workload]\nkind = \"linear4bit\"\nsetle = \"1s\"\n[shapes]\nA = [64, 0]\n\
                 [baseline]\nsequence = \"AQ\"\nstorage = \"bf61\"\n[axes]\nbatch = []\nquant = [\"fp4\", \"fp4\"]\n";
-    insta::assert_snapshot!(complaint(text, &[]));
+    shown!(complaint(text, &[]));
 }
 
 #[test]
@@ -242,7 +260,7 @@ fn a_mistake_on_the_command_line_is_shown_on_the_command_line() {
         complaint(LAYERS, &set("axes.batch=[2, 0]")),
         complaint(LAYERS, &[Override::trials(0)]),
     ];
-    insta::assert_snapshot!(all.join("\n\n"));
+    shown!(all.join("\n\n"));
 }
 
 #[test]
@@ -252,7 +270,7 @@ fn bytes_that_are_no_text_and_files_that_are_no_matrix_are_refused() {
     let not_text = parse_bytes(&bytes, "m.toml", &[]).unwrap_err().to_string();
     let large = parse(&"#".repeat(MATRIX_BYTES_MAX + 1), "m.toml", &[]).unwrap_err().to_string();
     let empty = parse("", "m.toml", &[]).unwrap_err().to_string();
-    insta::assert_snapshot!([not_text, large, empty].join("\n\n"));
+    shown!([not_text, large, empty].join("\n\n"));
 }
 
 #[test]
@@ -264,7 +282,11 @@ fn a_control_character_of_a_file_does_not_reach_the_terminal() {
 #[test]
 fn set_and_trials_change_the_matrix_and_its_digest() {
     let plain = valid(LAYERS);
-    let set = [Override::set("baseline.start=cold").unwrap(), Override::set("workload.settle=1s").unwrap(), Override::trials(7)];
+    let set = [
+        Override::set("baseline.start=cold").unwrap(),
+        Override::set("workload.settle=1s").unwrap(),
+        Override::trials(7),
+    ];
     let matrix = parse(LAYERS, "m.toml", &set).unwrap();
     let settings = matrix.baseline().finish();
     assert_eq!((settings.start, matrix.trials.clone()), (Start::Cold, TrialsRule::Fixed(7)));
@@ -276,8 +298,15 @@ fn set_and_trials_change_the_matrix_and_its_digest() {
 
 #[test]
 fn a_list_valued_level_spreads_and_a_variable_is_filled() {
-    let matrix = changed(COMMAND, "dense = [\"fp16\"]", "dense = [\"fp16\"]\nextra = [[\"-x\", \"{trial.dir}\"], \"\", [\"-y\"]]");
-    assert_eq!(argv(&matrix.baseline().finish()), ["/data/venv/bin/python", "{matrix.dir}/repro.py", "--dense", "nvfp4-qdq"]);
+    let matrix = changed(
+        COMMAND,
+        "dense = [\"fp16\"]",
+        "dense = [\"fp16\"]\nextra = [[\"-x\", \"{trial.dir}\"], \"\", [\"-y\"]]",
+    );
+    assert_eq!(
+        argv(&matrix.baseline().finish()),
+        ["/data/venv/bin/python", "{matrix.dir}/repro.py", "--dense", "nvfp4-qdq"]
+    );
     assert_eq!(argv(&level(&matrix, "extra", "-x {trial.dir}"))[4..], ["-x", "{trial.dir}"]);
     assert_eq!(argv(&level(&matrix, "dense", "fp16"))[3], "fp16");
 }
@@ -370,15 +399,16 @@ fn every_axis_of_the_tool_can_be_varied() {
 fn the_named_default_of_an_axis_is_its_default() {
     for knob in Knob::ALL.iter().filter(|knob| **knob != Knob::Sequence) {
         let label = knob.default_label();
-        let text = match knob {
-            Knob::Batch | Knob::Blocksize | Knob::InitThreads | Knob::Iterations | Knob::Layers | Knob::DoubleQuant | Knob::DropCaches => {
-                label.to_owned()
-            }
-            Knob::HygieneSteps => "[\"drop\", \"empty_cache\", \"sync\"]".to_owned(),
-            _ => format!("\"{label}\""),
+        let text = if *knob == Knob::HygieneSteps {
+            "[\"drop\", \"empty_cache\", \"sync\"]".to_owned()
+        } else if label.parse::<u32>().is_ok() || label.parse::<bool>().is_ok() {
+            label.to_owned()
+        } else {
+            format!("\"{label}\"")
         };
         let stack = LAYERS.replacen("linear4bit", "stack", 1);
-        let said = changed(&stack, "sequence = \"AB\"", &format!("sequence = \"AB\"\n{knob} = {text}\n")).baseline().finish();
+        let said =
+            changed(&stack, "sequence = \"AB\"", &format!("sequence = \"AB\"\n{knob} = {text}\n")).baseline().finish();
         assert_eq!(said, valid(&stack).baseline().finish(), "{knob}");
     }
 }
@@ -397,7 +427,16 @@ fn every_section_of_the_language_is_read() {
     assert_eq!((matrix.controls[0].verdict, matrix.controls[0].trials), (VerdictName::Pass, Some(1)));
     let settings = matrix.baseline().finish();
     assert_eq!(settings.watch.stages[0].name, "C.construct");
-    insta::assert_snapshot!(serde_json::to_string_pretty(&settings).unwrap());
+    shown!(serde_json::to_string_pretty(&settings).unwrap());
+}
+
+#[test]
+fn the_model_of_a_board_fits_its_matrix() {
+    let model = "[board]\nminutes_per_boot = 2\n[[inject]]\nfault = \"reset\"\nat = \"A.copy\"\nif = { batch = 2 }\n";
+    let matrix = valid(LAYERS).with_model(model, "model.toml").unwrap();
+    assert_eq!((matrix.inject.len(), matrix.board.map(|board| board.spurious_rate)), (1, Some(0.0)));
+    let wrong = model.replace("batch = 2", "batch = 3").replace("[board]", "[bored]");
+    shown!(valid(LAYERS).with_model(&wrong, "model.toml").unwrap_err().to_string());
 }
 
 #[test]

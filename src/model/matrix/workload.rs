@@ -2,13 +2,13 @@
 
 use super::axis::WorkloadKind;
 use super::document::Node;
-use super::levels::env_ops;
+use super::env::env_ops;
 use super::problem::{Problems, suggest};
 use super::reader::{Reader, argv, array, named, parsed, pattern, template, templates, text, word};
 use crate::model::quantity::{Limit, Millis};
 use crate::model::settings::{
-    Backend, CommandSettings, EnvOp, Keep, Linear4bitSettings, Metric, OutputOracle, StackSettings, StagePattern, Watch,
-    WorkloadSettings,
+    Backend, CommandSettings, EnvOp, Keep, Linear4bitSettings, Metric, OutputOracle, StackSettings, StagePattern,
+    Watch, WorkloadSettings,
 };
 
 /// Whole-trial deadline of the 4-bit workloads: the seed's slowest trial takes a tenth of it.
@@ -67,7 +67,9 @@ pub(super) fn read(node: &Node, kind: WorkloadKind, problems: &mut Problems) -> 
         }
         WorkloadKind::Command => {
             if reader.require("argv", problems).is_none() {
-                problems.error(node.span, "a command workload needs a command").hint("add argv = [\"program\", \"argument\"]");
+                problems
+                    .error(node.span, "a command workload needs a command")
+                    .hint("add argv = [\"program\", \"argument\"]");
             }
             observed(&mut reader, &mut watch, problems);
             WorkloadSettings::Command(command(&mut reader, CommandSettings::default(), problems))
@@ -88,14 +90,18 @@ pub(super) fn command(reader: &mut Reader<'_>, base: CommandSettings, problems: 
         argv: reader.take("argv").and_then(|node| argv(node, problems)).unwrap_or(base.argv),
         artifacts: reader.take("artifacts").and_then(|node| templates(node, problems)).unwrap_or(base.artifacts),
         cwd: reader.take("cwd").and_then(|node| template(node, problems)).or(base.cwd),
-        expect_output: reader.take("expect_output").and_then(|node| oracle(node, problems)).unwrap_or(base.expect_output),
+        expect_output: reader
+            .take("expect_output")
+            .and_then(|node| oracle(node, problems))
+            .unwrap_or(base.expect_output),
         loads: reader.take("loads").and_then(|node| templates(node, problems)).unwrap_or(base.loads),
     }
 }
 
 /// How the output of a command is read.
 fn observed(reader: &mut Reader<'_>, watch: &mut Watch, problems: &mut Problems) {
-    watch.keep = reader.take("keep").and_then(|node| word(node, "value of `keep`", Keep::WORDS, problems)).unwrap_or_default();
+    watch.keep =
+        reader.take("keep").and_then(|node| word(node, "value of `keep`", Keep::WORDS, problems)).unwrap_or_default();
     watch.stages = reader.take("stages").map(|node| stages(node, problems)).unwrap_or_default();
     watch.metrics = reader.take("metrics").map(|node| metrics(node, problems)).unwrap_or_default();
 }

@@ -98,14 +98,17 @@ fn watching_longer_does_not_make_another_cell() {
     patient.watch.timeout = Limit::After(Millis::from_secs(60));
     patient.watch.stages.push(StagePattern { name: "a".to_owned(), regex: "b".to_owned() });
     assert_eq!(settings.cell_id(), patient.cell_id());
+    assert_eq!(patient.clone().identify(), patient.cell_id());
     patient.iterations = 2;
     assert_ne!(settings.cell_id(), patient.cell_id());
 }
 
 #[test]
 fn a_point_after_a_layer_is_where_its_label_is() {
-    let sequence: Vec<Layer> =
-        ["A", "B", "A"].iter().map(|label| Layer { in_features: 1, out_features: 1, label: (*label).to_owned() }).collect();
+    let sequence: Vec<Layer> = ["A", "B", "A"]
+        .iter()
+        .map(|label| Layer { in_features: 1, out_features: 1, label: (*label).to_owned() })
+        .collect();
     let at = |hygiene: &str| -> Vec<usize> {
         let hygiene: Hygiene = hygiene.parse().unwrap();
         (0..3).filter(|index| hygiene.is_after(*index, &sequence)).collect()

@@ -28,6 +28,7 @@ mod levels;
 mod parse;
 mod problem;
 mod reader;
+mod schema;
 mod sections;
 mod workload;
 
@@ -38,6 +39,7 @@ pub use draft::{Change, Draft};
 pub use levels::{AXES_MAX, Assignment, Axis, LEVELS_MAX, Level, Matcher};
 pub use parse::{parse, parse_bytes};
 pub use problem::{MatrixError, Problem, Severity, Span, did_you_mean};
+pub use schema::json_schema;
 pub use sections::{Board, Control, Expect, FaultName, Inject, Revisions, Safety, Tool, VerdictName};
 
 /// The largest matrix file that is read: thousands of times what people write.

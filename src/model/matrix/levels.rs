@@ -22,6 +22,9 @@ pub const AXES_MAX: usize = 64;
 /// The most levels an axis may have.
 pub const LEVELS_MAX: usize = 10_000;
 
+/// With how many other levels of its axis a level is compared.
+const COMPARED_MAX: usize = 256;
+
 /// A knob and its settings beside the baseline.
 #[derive(Debug, Clone)]
 pub struct Axis {
@@ -93,6 +96,8 @@ pub(super) struct Levels<'m> {
     used: BTreeSet<String>,
     /// Variables that only levels give, so far.
     moved: BTreeSet<String>,
+    /// What the command line gave another baseline or other levels: the rest of the file was written for the old ones.
+    overridden: BTreeSet<String>,
 }
 
 impl<'m> Levels<'m> {
@@ -100,7 +105,7 @@ impl<'m> Levels<'m> {
         let knobs = Knob::ALL.iter().filter(|knob| knob.belongs_to(context.kind));
         let fixed = knobs.map(|knob| (knob.to_string(), knob.default_label().to_owned())).collect();
         let draft = Draft::new(WorkloadSettings::Command(Default::default()));
-        Self { context, axes: Vec::new(), draft, fixed, used, moved: BTreeSet::new() }
+        Self { context, axes: Vec::new(), draft, fixed, used, moved: BTreeSet::new(), overridden: BTreeSet::new() }
     }
 
     /// The levels of a matrix that was read before, for conditions on them.
@@ -112,7 +117,29 @@ impl<'m> Levels<'m> {
             fixed: matrix.fixed.clone(),
             used: matrix.baseline.variables.keys().cloned().collect(),
             moved: BTreeSet::new(),
+            overridden: BTreeSet::new(),
         }
+    }
+
+    /// Notes what of a table comes from the command line.
+    fn note_overrides(&mut self, table: &super::document::Table) {
+        for entry in &table.0 {
+            match (&entry.node.value, entry.key.as_str()) {
+                (Value::Table(inner), "env") => {
+                    let changed = inner.0.iter().filter(|entry| entry.node.span.is_argument());
+                    self.overridden.extend(changed.map(|entry| format!("env.{}", entry.key)));
+                }
+                _ if entry.node.span.is_argument() => {
+                    self.overridden.insert(entry.key.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether the command line changed the baseline or the levels of `name`.
+    pub(super) fn is_overridden(&self, name: &str) -> bool {
+        self.overridden.contains(name)
     }
 
     /// Sets a variable of `[vars]`.
@@ -139,6 +166,7 @@ impl<'m> Levels<'m> {
     /// Reads `[baseline]`.
     pub(super) fn baseline(&mut self, node: &Node, places: &mut Places, problems: &mut Problems) {
         let Some(table) = table(node, "[baseline]", problems) else { return };
+        self.note_overrides(table);
         for entry in &table.0 {
             places.baseline.insert(entry.key.clone(), entry.node.span);
             if entry.key == "env" {
@@ -158,6 +186,20 @@ impl<'m> Levels<'m> {
     /// Reads `[axes]`.
     pub(super) fn axes(&mut self, node: &Node, problems: &mut Problems) {
         let Some(table) = table(node, "[axes]", problems) else { return };
+        self.note_overrides(table);
+        let env = table.get("env").map_or(0, |node| match &node.value {
+            Value::Table(inner) => inner.0.len(),
+            Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_) => 0,
+        });
+        if table.0.len() + env > AXES_MAX {
+            problems.error(node.span, format!("{} axes are more than {AXES_MAX}", table.0.len() + env));
+            return;
+        }
         for entry in &table.0 {
             if entry.key == "env" {
                 if let Some(table) = super::reader::table(&entry.node, "[axes] env", problems) {
@@ -168,9 +210,6 @@ impl<'m> Levels<'m> {
             } else {
                 self.plain_axis(entry, &entry.node, problems);
             }
-        }
-        if self.axes.len() > AXES_MAX {
-            problems.error(node.span, format!("{} axes are more than {AXES_MAX}", self.axes.len()));
         }
     }
 
@@ -337,7 +376,7 @@ impl<'m> Levels<'m> {
         &mut self,
         name: &str,
         baseline: String,
-        levels: Vec<Level>,
+        mut levels: Vec<Level>,
         written: usize,
         span: Span,
         problems: &mut Problems,
@@ -352,13 +391,21 @@ impl<'m> Levels<'m> {
         if self.axes.iter().any(|axis| axis.name == name) {
             problems.error(span, format!("axis `{name}` is there twice"));
         }
+        levels.retain(|level| {
+            let overridden = level.changes.iter().any(|change| self.is_overridden(&change.what));
+            // `--set baseline.batch=2` makes a level of the file the baseline, which is no mistake of the file.
+            !(overridden && self.changed(level) == self.draft)
+        });
+        if levels.is_empty() && written > 0 {
+            return;
+        }
         let mut drafts: Vec<(Draft, &str)> = vec![(self.draft.clone(), "")];
         let mut labels = BTreeSet::new();
         for level in &levels {
-            let mut draft = self.draft.clone();
-            draft.apply(&level.changes);
-            // Comparing what levels do finds `["A", "B"]` beside "AB", which no comparison of words would.
-            match drafts.iter().take(256).find(|(other, _)| *other == draft) {
+            let draft = self.changed(level);
+            // Comparing what levels do finds `["A", "B"]` beside "AB", which no comparison of words would. For long
+            // axes that is left to the plan, which finds cells with the same settings.
+            match drafts.iter().take(COMPARED_MAX).find(|(other, _)| *other == draft) {
                 Some((_, "")) => {
                     problems
                         .error(level.span, format!("level `{}` of axis `{name}` is the baseline", level.label))
@@ -383,6 +430,12 @@ impl<'m> Levels<'m> {
         self.axes.push(Axis { name: name.to_owned(), baseline, levels, span });
     }
 
+    fn changed(&self, level: &Level) -> Draft {
+        let mut draft = self.draft.clone();
+        draft.apply(&level.changes);
+        draft
+    }
+
     /// What `key` refers to; an error if to nothing.
     fn named(&self, key: &str, span: Span, problems: &mut Problems) -> Option<Named> {
         let is_command = matches!(self.context.kind, WorkloadKind::Command);
@@ -399,6 +452,10 @@ impl<'m> Levels<'m> {
                 return None;
             }
             Err(_) => {}
+        }
+        if problems.is_full() {
+            problems.error(span, format!("unknown axis `{key}`"));
+            return None;
         }
         let mut words: Vec<&str> =
             Knob::ALL.iter().filter(|knob| knob.belongs_to(self.context.kind)).map(|knob| knob.as_str()).collect();
@@ -489,8 +546,13 @@ impl<'m> Levels<'m> {
     pub(super) fn matcher(&self, node: &Node, what: &str, problems: &mut Problems) -> Option<Matcher> {
         let mut matcher = BTreeMap::new();
         for (name, entry) in flat(node, what, problems)? {
+            let axis = self.axes.iter().find(|axis| axis.name == name);
+            let whole = entry.node.label();
+            let is_one = axis.is_some_and(|axis| axis.labels().any(|label| label == whole))
+                || self.fixed.get(&name) == Some(&whole);
             let nodes = match &entry.node.value {
-                Value::Array(nodes) if !name.starts_with("sequence") => nodes.as_slice(),
+                // A list is a choice of levels, unless it is a level itself.
+                Value::Array(nodes) if !is_one => nodes.as_slice(),
                 Value::Array(_)
                 | Value::String(_)
                 | Value::Integer(_)
@@ -499,7 +561,7 @@ impl<'m> Levels<'m> {
                 | Value::Datetime(_)
                 | Value::Table(_) => std::slice::from_ref(&entry.node),
             };
-            if let Some(axis) = self.axes.iter().find(|axis| axis.name == name) {
+            if let Some(axis) = axis.filter(|_| !self.is_overridden(&name)) {
                 for node in nodes.iter().filter(|node| !axis.labels().any(|label| label == node.label())) {
                     self.unknown_level(axis, &node.label(), node.span, problems);
                 }

@@ -26,6 +26,11 @@ impl Span {
     pub(super) fn new(source: usize, range: std::ops::Range<usize>) -> Self {
         Self { source, start: range.start, end: range.end }
     }
+
+    /// Whether this is a place on the command line and not in the file.
+    pub fn is_argument(self) -> bool {
+        self.source > 0
+    }
 }
 
 /// What a position points into.
@@ -89,6 +94,11 @@ impl Problems {
 
     pub(super) fn warning(&mut self, span: Span, message: impl Into<String>) -> &mut Problem {
         self.push(Severity::Warning, span, message.into())
+    }
+
+    /// Whether so much is wrong that looking for the right word of each mistake is wasted.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.len() >= 10 * PROBLEMS_SHOWN_MAX
     }
 
     fn push(&mut self, severity: Severity, span: Span, message: String) -> &mut Problem {

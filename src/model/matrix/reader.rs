@@ -43,9 +43,11 @@ impl<'n> Reader<'n> {
     /// Reports every key that was not taken.
     pub(super) fn finish(self, problems: &mut Problems) {
         for entry in self.table.0.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
-            problems
-                .error(entry.key_span, format!("unknown key `{}` in {}", entry.key, self.what))
-                .hint(suggest(&entry.key, &self.known));
+            let is_full = problems.is_full();
+            let problem = problems.error(entry.key_span, format!("unknown key `{}` in {}", entry.key, self.what));
+            if !is_full {
+                problem.hint(suggest(&entry.key, &self.known));
+            }
         }
     }
 }

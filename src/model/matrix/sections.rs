@@ -475,6 +475,9 @@ fn bisect_use(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> BTre
     for (name, labels) in matcher.0 {
         let axis = levels.axes.iter().find(|axis| axis.name == name);
         let [label] = labels.as_slice() else { continue };
+        if levels.is_overridden(&name) {
+            continue;
+        }
         if axis.is_none_or(|axis| axis.baseline == *label) {
             let span = node.map(|node| node.span).unwrap_or_default();
             problems

@@ -297,6 +297,49 @@ fn set_and_trials_change_the_matrix_and_its_digest() {
 }
 
 #[test]
+fn a_baseline_from_the_command_line_does_not_make_the_file_wrong() {
+    let text = include_str!("../../../matrices/bnb-1936.toml");
+    for (argument, axis, levels) in [
+        ("baseline.start=any", "start", 1),
+        ("baseline.start=warm", "start", 0),
+        ("baseline.batch=2", "batch", 1),
+        ("baseline.warmup=256x256", "warmup", 0),
+        ("baseline.hygiene=each", "hygiene", 2),
+        ("axes.sequence=[\"CCC\"]", "sequence", 1),
+        ("axes.batch=[4]", "batch", 1),
+    ] {
+        let matrix = parse(text, "bnb-1936.toml", &[Override::set(argument).unwrap()]);
+        let matrix = matrix.unwrap_or_else(|error| panic!("{argument}: {error}"));
+        assert_eq!(matrix.axis(axis).map_or(0, |axis| axis.levels.len()), levels, "{argument}");
+    }
+}
+
+#[test]
+fn a_large_wrong_file_is_refused_without_delay() {
+    let many = |line: &dyn Fn(usize) -> String| (0..40_000).map(line).collect::<String>();
+    for text in [
+        format!("{LAYERS}{}", many(&|n| format!("a{n} = [1]\n"))),
+        format!("{LAYERS}[axes.env]\n{}", many(&|n| format!("A{n} = [1]\n"))),
+        LAYERS.replacen("[axes]", &format!("{}[axes]", many(&|n| format!("batsh{n} = 1\n"))), 1),
+        format!("{LAYERS}[matrixx]\n{}", many(&|n| format!("a{n} = 1\n"))),
+        LAYERS.replacen("[2]", &"[".repeat(500_000), 1),
+        LAYERS.replacen("\"AB\"", &format!("\"{}\"", "X".repeat(500_000)), 1),
+        many(&|n| format!("[t{n}]\n")),
+    ] {
+        let started = std::time::Instant::now();
+        assert!(complaint(&text, &[]).len() < 100_000);
+        assert!(started.elapsed().as_secs() < 5, "{}", &text[..400]);
+    }
+}
+
+#[test]
+fn a_byte_order_mark_and_carriage_returns_change_nothing() {
+    let text = format!("\u{feff}{}", LAYERS.replace('\n', "\r\n"));
+    assert_eq!(valid(&text).digest, valid(LAYERS).digest);
+    assert!(complaint(&text.replace("[2]", "[0]"), &[]).contains("m.toml:16:10"));
+}
+
+#[test]
 fn a_list_valued_level_spreads_and_a_variable_is_filled() {
     let matrix = changed(
         COMMAND,

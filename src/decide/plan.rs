@@ -77,7 +77,7 @@ pub enum PlanError {
 pub struct PlanOptions {
     /// The arguments of `--cell`: a cell is planned if any of them matches; none plans all.
     ///
-    /// An argument is a list of `axis=level` that must all match, or the label of a cell such as `baseline`.
+    /// An argument is a list of `axis=level` that must all match, or `baseline`, or `control:NAME`.
     pub only: Vec<String>,
 }
 

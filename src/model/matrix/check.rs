@@ -58,6 +58,9 @@ pub fn examine(settings: &Settings) -> Vec<Finding> {
 }
 
 fn layers(settings: &Linear4bitSettings, head: &[Layer], findings: &mut Vec<Finding>) {
+    if settings.sequence.is_empty() {
+        findings.push(impossible("a cell without layers".to_owned(), "give it a `sequence`", &[Knob::Sequence]));
+    }
     let has = |label: &str| settings.sequence.iter().chain(head).any(|layer| layer.label == label);
     for label in settings.hygiene.labels().filter(|label| !has(label)) {
         findings.push(impossible(
@@ -99,7 +102,7 @@ fn divisibility(settings: &Linear4bitSettings, layer: &Layer, findings: &mut Vec
         QuantType::Int4 => Some(settings.blocksize),
     };
     match group {
-        Some(group) if in_features % group != 0 => findings.push(Finding {
+        Some(group) if !in_features.is_multiple_of(group) => findings.push(Finding {
             shape: Some(label.clone()),
             ..impossible(
                 format!(
@@ -111,7 +114,7 @@ fn divisibility(settings: &Linear4bitSettings, layer: &Layer, findings: &mut Vec
             )
         }),
         // The fused kernel of bitsandbytes 0.46 to 0.49 needs whole blocks per row and falls back with a warning.
-        None if settings.batch == 1 && in_features % settings.blocksize != 0 => findings.push(Finding {
+        None if settings.batch == 1 && !in_features.is_multiple_of(settings.blocksize) => findings.push(Finding {
             severity: Severity::Warning,
             shape: Some(label.clone()),
             ..impossible(
@@ -123,7 +126,7 @@ fn divisibility(settings: &Linear4bitSettings, layer: &Layer, findings: &mut Vec
         Some(_) | None => {}
     }
     let per_element = u64::from(2 * settings.storage.bytes());
-    if layer.weights() % per_element != 0 {
+    if !layer.weights().is_multiple_of(per_element) {
         findings.push(Finding {
             shape: Some(label.clone()),
             ..impossible(

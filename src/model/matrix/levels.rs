@@ -9,6 +9,7 @@ use super::Places;
 use super::axis::{Context, Knob, WorkloadKind};
 use super::document::{Entry, Node, Value};
 use super::draft::{Change, Draft, Variable};
+use super::env::{env_name, env_op, env_ops, operation};
 use super::problem::{Problems, Span, list, suggest};
 use super::reader::{array, boolean, scalar, table, template};
 use super::workload::Workload;
@@ -20,6 +21,9 @@ pub const AXES_MAX: usize = 64;
 
 /// The most levels an axis may have.
 pub const LEVELS_MAX: usize = 10_000;
+
+/// With how many other levels of its axis a level is compared.
+const COMPARED_MAX: usize = 256;
 
 /// A knob and its settings beside the baseline.
 #[derive(Debug, Clone)]
@@ -92,6 +96,8 @@ pub(super) struct Levels<'m> {
     used: BTreeSet<String>,
     /// Variables that only levels give, so far.
     moved: BTreeSet<String>,
+    /// What the command line gave another baseline or other levels: the rest of the file was written for the old ones.
+    overridden: BTreeSet<String>,
 }
 
 impl<'m> Levels<'m> {
@@ -99,7 +105,41 @@ impl<'m> Levels<'m> {
         let knobs = Knob::ALL.iter().filter(|knob| knob.belongs_to(context.kind));
         let fixed = knobs.map(|knob| (knob.to_string(), knob.default_label().to_owned())).collect();
         let draft = Draft::new(WorkloadSettings::Command(Default::default()));
-        Self { context, axes: Vec::new(), draft, fixed, used, moved: BTreeSet::new() }
+        Self { context, axes: Vec::new(), draft, fixed, used, moved: BTreeSet::new(), overridden: BTreeSet::new() }
+    }
+
+    /// The levels of a matrix that was read before, for conditions on them.
+    pub(super) fn of(matrix: &'m super::Matrix) -> Self {
+        Self {
+            context: Context { shapes: &matrix.shapes, kind: matrix.kind },
+            axes: matrix.axes.clone(),
+            draft: matrix.baseline.clone(),
+            fixed: matrix.fixed.clone(),
+            used: matrix.baseline.variables.keys().cloned().collect(),
+            moved: BTreeSet::new(),
+            overridden: BTreeSet::new(),
+        }
+    }
+
+    /// Notes what of a table comes from the command line.
+    fn note_overrides(&mut self, table: &super::document::Table) {
+        for entry in &table.0 {
+            match (&entry.node.value, entry.key.as_str()) {
+                (Value::Table(inner), "env") => {
+                    let changed = inner.0.iter().filter(|entry| entry.node.span.is_argument());
+                    self.overridden.extend(changed.map(|entry| format!("env.{}", entry.key)));
+                }
+                _ if entry.node.span.is_argument() => {
+                    self.overridden.insert(entry.key.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether the command line changed the baseline or the levels of `name`.
+    pub(super) fn is_overridden(&self, name: &str) -> bool {
+        self.overridden.contains(name)
     }
 
     /// Sets a variable of `[vars]`.
@@ -126,6 +166,7 @@ impl<'m> Levels<'m> {
     /// Reads `[baseline]`.
     pub(super) fn baseline(&mut self, node: &Node, places: &mut Places, problems: &mut Problems) {
         let Some(table) = table(node, "[baseline]", problems) else { return };
+        self.note_overrides(table);
         for entry in &table.0 {
             places.baseline.insert(entry.key.clone(), entry.node.span);
             if entry.key == "env" {
@@ -145,6 +186,20 @@ impl<'m> Levels<'m> {
     /// Reads `[axes]`.
     pub(super) fn axes(&mut self, node: &Node, problems: &mut Problems) {
         let Some(table) = table(node, "[axes]", problems) else { return };
+        self.note_overrides(table);
+        let env = table.get("env").map_or(0, |node| match &node.value {
+            Value::Table(inner) => inner.0.len(),
+            Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_) => 0,
+        });
+        if table.0.len() + env > AXES_MAX {
+            problems.error(node.span, format!("{} axes are more than {AXES_MAX}", table.0.len() + env));
+            return;
+        }
         for entry in &table.0 {
             if entry.key == "env" {
                 if let Some(table) = super::reader::table(&entry.node, "[axes] env", problems) {
@@ -156,14 +211,17 @@ impl<'m> Levels<'m> {
                 self.plain_axis(entry, &entry.node, problems);
             }
         }
-        if self.axes.len() > AXES_MAX {
-            problems.error(node.span, format!("{} axes are more than {AXES_MAX}", self.axes.len()));
-        }
     }
 
     /// `name = [level, …]`.
     fn plain_axis(&mut self, entry: &Entry, levels: &Node, problems: &mut Problems) {
-        let Some(nodes) = array(levels, &format!("an array of levels for axis `{}`", entry.key), problems) else {
+        let Value::Array(nodes) = &levels.value else {
+            problems
+                .error(
+                    levels.span,
+                    format!("expected an array of levels for axis `{}`, found {}", entry.key, levels.kind()),
+                )
+                .hint("an axis with one further level has an array of one");
             return;
         };
         let known = self.named(&entry.key, entry.key_span, problems);
@@ -318,7 +376,7 @@ impl<'m> Levels<'m> {
         &mut self,
         name: &str,
         baseline: String,
-        levels: Vec<Level>,
+        mut levels: Vec<Level>,
         written: usize,
         span: Span,
         problems: &mut Problems,
@@ -333,13 +391,21 @@ impl<'m> Levels<'m> {
         if self.axes.iter().any(|axis| axis.name == name) {
             problems.error(span, format!("axis `{name}` is there twice"));
         }
+        levels.retain(|level| {
+            let overridden = level.changes.iter().any(|change| self.is_overridden(&change.what));
+            // `--set baseline.batch=2` makes a level of the file the baseline, which is no mistake of the file.
+            !(overridden && self.changed(level) == self.draft)
+        });
+        if levels.is_empty() && written > 0 {
+            return;
+        }
         let mut drafts: Vec<(Draft, &str)> = vec![(self.draft.clone(), "")];
         let mut labels = BTreeSet::new();
         for level in &levels {
-            let mut draft = self.draft.clone();
-            draft.apply(&level.changes);
-            // Comparing what levels do finds `["A", "B"]` beside "AB", which no comparison of words would.
-            match drafts.iter().take(256).find(|(other, _)| *other == draft) {
+            let draft = self.changed(level);
+            // Comparing what levels do finds `["A", "B"]` beside "AB", which no comparison of words would. For long
+            // axes that is left to the plan, which finds cells with the same settings.
+            match drafts.iter().take(COMPARED_MAX).find(|(other, _)| *other == draft) {
                 Some((_, "")) => {
                     problems
                         .error(level.span, format!("level `{}` of axis `{name}` is the baseline", level.label))
@@ -364,6 +430,12 @@ impl<'m> Levels<'m> {
         self.axes.push(Axis { name: name.to_owned(), baseline, levels, span });
     }
 
+    fn changed(&self, level: &Level) -> Draft {
+        let mut draft = self.draft.clone();
+        draft.apply(&level.changes);
+        draft
+    }
+
     /// What `key` refers to; an error if to nothing.
     fn named(&self, key: &str, span: Span, problems: &mut Problems) -> Option<Named> {
         let is_command = matches!(self.context.kind, WorkloadKind::Command);
@@ -380,6 +452,10 @@ impl<'m> Levels<'m> {
                 return None;
             }
             Err(_) => {}
+        }
+        if problems.is_full() {
+            problems.error(span, format!("unknown axis `{key}`"));
+            return None;
         }
         let mut words: Vec<&str> =
             Knob::ALL.iter().filter(|knob| knob.belongs_to(self.context.kind)).map(|knob| knob.as_str()).collect();
@@ -470,8 +546,13 @@ impl<'m> Levels<'m> {
     pub(super) fn matcher(&self, node: &Node, what: &str, problems: &mut Problems) -> Option<Matcher> {
         let mut matcher = BTreeMap::new();
         for (name, entry) in flat(node, what, problems)? {
+            let axis = self.axes.iter().find(|axis| axis.name == name);
+            let whole = entry.node.label();
+            let is_one = axis.is_some_and(|axis| axis.labels().any(|label| label == whole))
+                || self.fixed.get(&name) == Some(&whole);
             let nodes = match &entry.node.value {
-                Value::Array(nodes) if !name.starts_with("sequence") => nodes.as_slice(),
+                // A list is a choice of levels, unless it is a level itself.
+                Value::Array(nodes) if !is_one => nodes.as_slice(),
                 Value::Array(_)
                 | Value::String(_)
                 | Value::Integer(_)
@@ -480,7 +561,7 @@ impl<'m> Levels<'m> {
                 | Value::Datetime(_)
                 | Value::Table(_) => std::slice::from_ref(&entry.node),
             };
-            if let Some(axis) = self.axes.iter().find(|axis| axis.name == name) {
+            if let Some(axis) = axis.filter(|_| !self.is_overridden(&name)) {
                 for node in nodes.iter().filter(|node| !axis.labels().any(|label| label == node.label())) {
                     self.unknown_level(axis, &node.label(), node.span, problems);
                 }
@@ -528,7 +609,7 @@ fn flat<'n>(node: &'n Node, what: &str, problems: &mut Problems) -> Option<Vec<(
 }
 
 /// The value of a variable: what only the machine knows may be in it, other variables may not.
-pub(super) fn variable(node: &Node, problems: &mut Problems) -> Option<Variable> {
+fn variable(node: &Node, problems: &mut Problems) -> Option<Variable> {
     let single = |node: &Node, problems: &mut Problems| -> Option<Template> {
         let value = template(node, problems)?;
         if let Some(name) = value.names().next() {
@@ -550,69 +631,5 @@ pub(super) fn variable(node: &Node, problems: &mut Problems) -> Option<Variable>
         | Value::Boolean(_)
         | Value::Datetime(_)
         | Value::Table(_) => single(node, problems).map(Variable::One),
-    }
-}
-
-/// The operations of a table of variables of the environment, each with its label.
-pub(super) fn env_ops(node: &Node, what: &str, problems: &mut Problems) -> Vec<(String, EnvOp, String)> {
-    let Some(table) = table(node, what, problems) else { return Vec::new() };
-    let mut ops = Vec::new();
-    for entry in &table.0 {
-        if !env_name(&entry.key, entry.key_span, problems) {
-            continue;
-        }
-        if let Some((op, label)) = env_op(&entry.node, problems) {
-            ops.push((entry.key.clone(), op, label));
-        }
-    }
-    ops
-}
-
-fn env_name(name: &str, span: Span, problems: &mut Problems) -> bool {
-    let well_formed = !name.is_empty()
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    if !well_formed {
-        problems.error(span, format!("`{name}` cannot name a variable of the environment"));
-    }
-    well_formed
-}
-
-/// One operation: a value to set, or a table with one of `set`, `append`, `remove`, `unset`.
-fn env_op(node: &Node, problems: &mut Problems) -> Option<(EnvOp, String)> {
-    let Value::Table(table) = &node.value else {
-        let value = template(node, problems)?;
-        return Some(operation("set", value, &node.label()));
-    };
-    let [Entry { key, key_span, node: value }] = table.0.as_slice() else {
-        problems
-            .error(node.span, "a change of the environment is one operation")
-            .hint("expected one of `set`, `append`, `remove` with a string, or `unset = true`");
-        return None;
-    };
-    match key.as_str() {
-        "unset" => match boolean(value, problems)? {
-            true => Some((EnvOp::Unset, "unset".to_owned())),
-            false => {
-                problems.error(value.span, "`unset = false` changes nothing").hint("leave the level out");
-                None
-            }
-        },
-        op @ ("set" | "append" | "remove") => Some(operation(op, template(value, problems)?, &value.label())),
-        other => {
-            problems
-                .error(*key_span, format!("unknown operation `{other}`"))
-                .hint(suggest(other, &["set", "append", "remove", "unset"]));
-            None
-        }
-    }
-}
-
-/// The operation called `op` and its label: `+` before what is appended, `-` before what is removed.
-fn operation(op: &str, value: Template, label: &str) -> (EnvOp, String) {
-    match op {
-        "append" => (EnvOp::Append(value), format!("+{label}")),
-        "remove" => (EnvOp::Remove(value), format!("-{label}")),
-        _ => (EnvOp::Set(value), label.to_owned()),
     }
 }

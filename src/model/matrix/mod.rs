@@ -23,20 +23,23 @@ mod axis;
 mod check;
 mod document;
 mod draft;
+mod env;
 mod levels;
 mod parse;
 mod problem;
 mod reader;
+mod schema;
 mod sections;
 mod workload;
 
-pub use axis::{BATCH_MAX, BLOCKSIZES, Knob, SEQUENCE_MAX, WorkloadKind};
+pub use axis::{BATCH_MAX, BLOCKSIZES, INIT_THREADS_MAX, ITERATIONS_MAX, Knob, LAYERS_MAX, SEQUENCE_MAX, WorkloadKind};
 pub use check::{Finding, examine};
 pub use document::{Override, OverrideError};
 pub use draft::{Change, Draft};
 pub use levels::{AXES_MAX, Assignment, Axis, LEVELS_MAX, Level, Matcher};
 pub use parse::{parse, parse_bytes};
 pub use problem::{MatrixError, Problem, Severity, Span, did_you_mean};
+pub use schema::json_schema;
 pub use sections::{Board, Control, Expect, FaultName, Inject, Revisions, Safety, Tool, VerdictName};
 
 /// The largest matrix file that is read: thousands of times what people write.

@@ -83,8 +83,8 @@ fn a_grandchild_that_finishes_in_time_is_no_leak() {
 fn what_orphans_carry_the_mark_of_a_dead_run_is_ended() {
     let _alone = alone();
     let mut bench = Bench::new();
-    let (ours, other) = (bench.run.clone(), RunId::new("other", 1).unwrap());
-    let mark = |run: &RunId| format!("{run}/{TRIAL}");
+    let (ours, other) = (bench.run.clone(), RunMark::new(&RunId::new("other", 1).unwrap(), bench.dir.path()));
+    let mark = |run: &RunMark| format!("{run}/{TRIAL}");
     let start = |run| std::process::Command::new("sleep").arg("60").env("JETFAULT_TRIAL", mark(run)).spawn().unwrap();
     let (mut marked, mut unmarked) = (start(&ours), start(&other));
     let reaper = std::thread::spawn(move || marked.wait().unwrap());

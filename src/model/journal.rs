@@ -199,6 +199,8 @@ pub struct Opened {
     pub device: DeviceId,
     /// Who invoked it.
     pub invoker: Invoker,
+    /// The directory of the matrix file, for its placeholders.
+    pub matrix_dir: String,
     /// What the command line allowed.
     pub allowed: Allowed,
     /// Whether the results survive a power cut.

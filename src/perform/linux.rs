@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::fs::syncfs;
@@ -22,8 +22,9 @@ use crate::perform::journal::Durable;
 use crate::perform::launching::{self, TrialContext};
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
 use crate::perform::orphans::end_orphans;
+use crate::perform::processes::RunMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
-use crate::perform::supervise::{self, Child, Launch, OUTPUT_BYTES_MAX, Supervisor};
+use crate::perform::supervise::{Child, Launch, OUTPUT_BYTES_MAX, Supervisor};
 
 /// What a machine carries a run through with.
 pub struct Linux<'a> {
@@ -36,7 +37,8 @@ pub struct Linux<'a> {
     journal: File,
     supervisor: Supervisor,
     child: Option<Child>,
-    signal: Arc<AtomicI32>,
+    mark: RunMark,
+    signal: Arc<AtomicUsize>,
 }
 
 /// What [`Linux::new`] needs beside the run.
@@ -50,7 +52,7 @@ pub struct Setting {
     /// The binary that is re-entered for children.
     pub harness: PathBuf,
     /// The number of the signal that asked the harness to stop; 0 for none.
-    pub signal: Arc<AtomicI32>,
+    pub signal: Arc<AtomicUsize>,
 }
 
 impl<'a> Linux<'a> {
@@ -80,6 +82,7 @@ impl<'a> Linux<'a> {
             journal,
             supervisor,
             child: None,
+            mark: RunMark::new(&run.id, &run.path),
             signal: setting.signal,
         })
     }
@@ -104,7 +107,7 @@ impl<'a> Linux<'a> {
         };
         let launch = Launch {
             program: launching::program(cell, context).map_err(io::Error::other)?,
-            run: &self.run.id,
+            run: &self.mark,
             trial_dir: &trial_dir,
             environment: launching::environment(&cell.settings, context).map_err(io::Error::other)?,
             deadlines: launching::deadlines(&cell.settings, gpu),
@@ -193,7 +196,7 @@ impl Machine for Linux<'_> {
     }
 
     fn end_orphans(&mut self) -> Result<u32, MachineError> {
-        let orphans = end_orphans(&self.run.id);
+        let orphans = end_orphans(&self.mark);
         if orphans.surviving > 0 {
             let what = format!("end {} processes that an earlier start left behind", orphans.surviving);
             return Err(MachineError::new(what, io::ErrorKind::ResourceBusy.into()));
@@ -208,15 +211,11 @@ impl Machine for Linux<'_> {
 
     fn child_event(&mut self, wait: Duration) -> Result<ChildEvent, MachineError> {
         let child = self.child.as_mut().ok_or_else(|| MachineError::new("watch", io::ErrorKind::NotFound.into()))?;
-        Ok(match self.supervisor.next_event(child, wait) {
-            supervise::ChildEvent::Running { pid } => ChildEvent::Running { pid },
-            supervise::ChildEvent::Stage { stage, at_ms } => ChildEvent::Stage { stage, at_ms },
-            supervise::ChildEvent::Quiet => ChildEvent::Quiet,
-            supervise::ChildEvent::Ended(outcome) => {
-                self.child = None;
-                ChildEvent::Ended(outcome)
-            }
-        })
+        let event = self.supervisor.next_event(child, wait);
+        if let ChildEvent::Ended(_) = event {
+            self.child = None;
+        }
+        Ok(event)
     }
 
     fn acknowledge_stage(&mut self) {
@@ -249,7 +248,7 @@ impl Machine for Linux<'_> {
     fn stop_requested(&mut self) -> Option<StopRequest> {
         let signal = self.signal.load(Ordering::Relaxed);
         if signal != 0 {
-            return Some(StopRequest::Now { signal });
+            return Some(StopRequest::Now { signal: signal as i32 });
         }
         let here = self.run.stop_file();
         if here.exists() {

@@ -16,7 +16,7 @@ pub mod invoker;
 
 pub mod orphans;
 
-mod processes;
+pub mod processes;
 
 mod os;
 

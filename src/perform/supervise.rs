@@ -26,11 +26,11 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
 use crate::model::ids::TrialId;
 use crate::model::journal::Started;
-use crate::model::outcome::{EndedBy, Outcome};
-use crate::model::verdict::StageName;
+use crate::model::outcome::EndedBy;
 use crate::perform::journal::Durable;
 use crate::perform::processes;
 
+pub use crate::perform::machine::ChildEvent;
 pub use child::Child;
 pub use launch::{CommandLine, Deadlines, EnvChange, GRACE, KILL_WAIT, Launch, OUTPUT_BYTES_MAX, Program, SETTLE};
 pub use output::assemble_output;
@@ -41,27 +41,6 @@ pub const PROTECTED_OOM_SCORE_ADJ: i32 = -900;
 
 /// The stage in which the machine is watched after the child's end.
 pub const SETTLE_STAGE: &str = "settle";
-
-/// What happened to a child.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ChildEvent {
-    /// The worker said `Hello`, or the user's program was executed.
-    Running {
-        /// The child's process id, which is also its process group.
-        pid: u32,
-    },
-    /// It entered a stage.
-    Stage {
-        /// The stage.
-        stage: StageName,
-        /// Milliseconds since the child was started.
-        at_ms: u64,
-    },
-    /// Nothing happened within the time that the caller wanted to wait.
-    Quiet,
-    /// It ended, nothing of it is left, and the settle period is over. Told again if asked again.
-    Ended(Box<Outcome>),
-}
 
 /// Why a child could not be started.
 #[derive(Debug, thiserror::Error)]

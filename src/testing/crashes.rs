@@ -96,6 +96,7 @@ fn opened() -> Opened {
         tool: "sim".into(),
         device: DeviceId::of_machine("simulated"),
         invoker: Invoker::default(),
+        matrix_dir: String::new(),
         allowed: Allowed::default(),
         persistence: Persistence::Persistent,
     }

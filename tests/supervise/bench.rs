@@ -17,6 +17,7 @@ pub use jetfault::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Wo
 pub use jetfault::model::settings::Breadcrumbs;
 pub use jetfault::model::verdict::{Provenance, Role};
 pub use jetfault::perform::journal::Durable;
+pub use jetfault::perform::processes::RunMark;
 pub use jetfault::perform::supervise::{
     Child, ChildEvent, CommandLine, Deadlines, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, StartError, Supervisor,
 };
@@ -33,7 +34,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Bench {
     pub supervisor: Supervisor,
     pub dir: tempfile::TempDir,
-    pub run: RunId,
+    pub run: RunMark,
     pub deadlines: Deadlines,
     pub environment: Vec<EnvChange>,
     pub output_bytes_max: u64,
@@ -54,7 +55,7 @@ impl Bench {
         let unique = dir.path().file_name().unwrap().to_str().unwrap().replace('.', "t");
         Self {
             supervisor: Supervisor::new(HARNESS.into()).unwrap(),
-            run: RunId::new(&unique, 1).unwrap(),
+            run: RunMark::new(&RunId::new(&unique, 1).unwrap(), dir.path()),
             dir,
             deadlines,
             environment: Vec::new(),

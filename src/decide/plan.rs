@@ -77,7 +77,8 @@ pub enum PlanError {
 pub struct PlanOptions {
     /// The arguments of `--cell`: a cell is planned if any of them matches; none plans all.
     ///
-    /// An argument is a list of `axis=level` that must all match, or `baseline`, or `control:NAME`.
+    /// An argument is a list of `axis=level` that must all match, or `baseline`, or `control:NAME`;
+    /// controls are planned only if they are named, or if there is no argument at all.
     pub only: Vec<String>,
 }
 

@@ -281,15 +281,3 @@ fn a_later_plan_is_called_later_and_not_malformed() {
     );
     assert!(matches!(read("{"), PlanReadError::Malformed(_)));
 }
-
-#[test]
-fn a_hundred_thousand_cells_are_planned() {
-    let levels = |from: u32, to: u32| (from..to).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
-    let axes =
-        format!("[axes]\niterations = [{}]\ninit_threads = [{}]\nquant = [\"fp4\"]\n", levels(2, 251), levels(1, 200));
-    let matrix = matrix("full", &axes);
-    let started = std::time::Instant::now();
-    let plan = expand(&matrix, &PlanOptions::default()).unwrap();
-    println!("{} cells in {:?}", plan.cells.len(), started.elapsed());
-    assert_eq!(plan.cells.len(), 100_000);
-}

@@ -1,7 +1,7 @@
 //! The baseline and the axes: which levels a matrix has and what they change.
 //!
-//! Owns labels, the check that levels differ, and what `[[cell]]` and `[[exclude]]` refer to. What one level of an
-//! axis of the tool looks like is known by [`super::axis`].
+//! Owns labels and the check that levels differ. What one level of an axis of the tool looks like is known by
+//! [`super::axis`], what `[[cell]]` and `[[exclude]]` refer to by [`super::choices`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::document::{Entry, Node, Value};
 use super::draft::{Change, Draft, Variable};
 use super::env::{env_name, env_op, env_ops, operation};
 use super::problem::{Problems, Span, list, suggest};
-use super::reader::{array, boolean, scalar, table, template};
+use super::reader::{Reader, array, boolean, scalar, table, template, text};
 use super::workload::Workload;
 use crate::model::settings::{EnvOp, WorkloadSettings};
 use crate::model::template::Template;
@@ -54,29 +54,6 @@ pub struct Level {
     pub changes: Vec<Change>,
     /// Where it stands.
     pub span: Span,
-}
-
-/// A `[[cell]]`: levels over the baseline.
-#[derive(Debug, Clone)]
-pub struct Assignment {
-    /// Name and label of everything that it says.
-    pub labels: BTreeMap<String, String>,
-    /// What that changes.
-    pub level: Level,
-}
-
-/// A condition on the levels of a cell: each name has one of its labels.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Matcher(pub BTreeMap<String, Vec<String>>);
-
-impl Matcher {
-    /// Whether the cell with these levels is meant; a name that is no axis has the baseline's label in `fixed`.
-    pub fn matches(&self, levels: &BTreeMap<String, String>, fixed: impl Fn(&str) -> Option<String>) -> bool {
-        self.0.iter().all(|(name, labels)| match levels.get(name) {
-            Some(label) => labels.contains(label),
-            None => fixed(name).is_some_and(|label| labels.contains(&label)),
-        })
-    }
 }
 
 /// What a name in `[baseline]`, `[axes]` or a cell refers to.
@@ -124,15 +101,11 @@ impl<'m> Levels<'m> {
     /// Notes what of a table comes from the command line.
     fn note_overrides(&mut self, table: &super::document::Table) {
         for entry in &table.0 {
-            match (&entry.node.value, entry.key.as_str()) {
-                (Value::Table(inner), "env") => {
-                    let changed = inner.0.iter().filter(|entry| entry.node.span.is_argument());
-                    self.overridden.extend(changed.map(|entry| format!("env.{}", entry.key)));
-                }
-                _ if entry.node.span.is_argument() => {
-                    self.overridden.insert(entry.key.clone());
-                }
-                _ => {}
+            if let ("env", Value::Table(inner)) = (entry.key.as_str(), &entry.node.value) {
+                let changed = inner.0.iter().filter(|entry| entry.node.span.is_argument());
+                self.overridden.extend(changed.map(|entry| format!("env.{}", entry.key)));
+            } else if entry.node.span.is_argument() {
+                self.overridden.insert(entry.key.clone());
             }
         }
     }
@@ -247,10 +220,15 @@ impl<'m> Levels<'m> {
         self.add_axis(&entry.key, baseline, found, nodes.len(), entry.key_span, problems);
     }
 
-    /// `env.NAME = [op, …]`.
+    /// `env.NAME = [op, …]`, or `env.NAME = { set = ["…"], unset = true }`.
     fn env_axis(&mut self, entry: &Entry, problems: &mut Problems) {
         if !env_name(&entry.key, entry.key_span, problems) {
             return;
+        }
+        let name = format!("env.{}", entry.key);
+        if let Value::Table(_) = entry.node.value {
+            let Some(reader) = Reader::new(&entry.node, format!("axis `{name}`"), problems) else { return };
+            return self.operations(&name, entry, &entry.key, reader, problems);
         }
         let Some(nodes) = array(&entry.node, "an array of levels", problems) else { return };
         let mut found = Vec::new();
@@ -259,9 +237,13 @@ impl<'m> Levels<'m> {
                 found.push(Level { label, changes: vec![Change::env(&entry.key, op)], span: node.span });
             }
         }
-        let name = format!("env.{}", entry.key);
-        let baseline = self.fixed.entry(name.clone()).or_insert_with(|| "kept".to_owned()).clone();
+        let baseline = self.env_baseline(&entry.key);
         self.add_axis(&name, baseline, found, nodes.len(), entry.key_span, problems);
+    }
+
+    /// The baseline's label of a variable of the environment, which has one from now on.
+    fn env_baseline(&mut self, variable: &str) -> String {
+        self.fixed.entry(format!("env.{variable}")).or_insert_with(|| "kept".to_owned()).clone()
     }
 
     /// `[axes.NAME]` with `levels` or with `env`.
@@ -271,7 +253,7 @@ impl<'m> Levels<'m> {
             return self.named_env_axis(entry, variable, problems);
         }
         let what = format!("[axes.{}]", entry.key);
-        let Some(mut reader) = super::reader::Reader::new(&entry.node, what, problems) else { return };
+        let Some(mut reader) = Reader::new(&entry.node, what, problems) else { return };
         let levels = reader.require("levels", problems);
         let labels = reader.take("labels");
         reader.finish(problems);
@@ -335,40 +317,55 @@ impl<'m> Levels<'m> {
     /// `[axes.NAME] env = "VARIABLE"` and the operations on it.
     fn named_env_axis(&mut self, entry: &Entry, variable: &Node, problems: &mut Problems) {
         let what = format!("[axes.{}]", entry.key);
-        let Some(mut reader) = super::reader::Reader::new(&entry.node, what, problems) else { return };
+        let Some(mut reader) = Reader::new(&entry.node, what, problems) else { return };
         let _known = reader.take("env");
-        let operations: Vec<(&str, Option<&Node>)> =
-            ["set", "append", "remove", "unset"].into_iter().map(|op| (op, reader.take(op))).collect();
-        reader.finish(problems);
-        let Some(name) = super::reader::text(variable, problems).filter(|name| env_name(name, variable.span, problems))
-        else {
-            return;
-        };
+        match text(variable, problems) {
+            Some(name) if env_name(name, variable.span, problems) => {
+                self.operations(&entry.key, entry, name, reader, problems);
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// One level for each value of `set`, `append` and `remove`, and one for `unset`.
+    fn operations(
+        &mut self,
+        axis: &str,
+        entry: &Entry,
+        variable: &str,
+        mut reader: Reader<'_>,
+        problems: &mut Problems,
+    ) {
         let mut found = Vec::new();
         let mut written = 0;
-        for (op, node) in operations {
-            let Some(node) = node else { continue };
-            if op == "unset" {
-                written += 1;
-                if boolean(node, problems) == Some(true) {
-                    found.push(Level {
-                        label: "unset".to_owned(),
-                        changes: vec![Change::env(name, EnvOp::Unset)],
-                        span: node.span,
-                    });
-                }
-                continue;
-            }
-            let Some(nodes) = array(node, "an array of values", problems) else { continue };
+        for op in ["set", "append", "remove"] {
+            let Some(node) = reader.take(op) else { continue };
+            let nodes = match &node.value {
+                Value::Array(nodes) => nodes.as_slice(),
+                Value::String(_)
+                | Value::Integer(_)
+                | Value::Float(_)
+                | Value::Boolean(_)
+                | Value::Datetime(_)
+                | Value::Table(_) => std::slice::from_ref(node),
+            };
             written += nodes.len();
             for node in nodes {
                 let Some(value) = template(node, problems) else { continue };
                 let (op, label) = operation(op, value, &node.label());
-                found.push(Level { label, changes: vec![Change::env(name, op)], span: node.span });
+                found.push(Level { label, changes: vec![Change::env(variable, op)], span: node.span });
             }
         }
-        let baseline = self.fixed.entry(format!("env.{name}")).or_insert_with(|| "kept".to_owned()).clone();
-        self.add_axis(&entry.key, baseline, found, written, entry.key_span, problems);
+        if let Some(node) = reader.take("unset") {
+            written += 1;
+            if boolean(node, problems) == Some(true) {
+                let changes = vec![Change::env(variable, EnvOp::Unset)];
+                found.push(Level { label: "unset".to_owned(), changes, span: node.span });
+            }
+        }
+        reader.finish(problems);
+        let baseline = self.env_baseline(variable);
+        self.add_axis(axis, baseline, found, written, entry.key_span, problems);
     }
 
     /// Adds an axis whose levels differ from each other and from the baseline.
@@ -471,7 +468,7 @@ impl<'m> Levels<'m> {
         None
     }
 
-    fn change(&self, key: &str, key_span: Span, node: &Node, problems: &mut Problems) -> Option<Change> {
+    pub(super) fn change(&self, key: &str, key_span: Span, node: &Node, problems: &mut Problems) -> Option<Change> {
         match self.named(key, key_span, problems)? {
             Named::Knob(knob) => self.context.level(knob, node, problems),
             Named::Variable => variable(node, problems).map(|value| Change::variable(key, value)),
@@ -489,123 +486,12 @@ impl<'m> Levels<'m> {
             }
         }
     }
-
-    /// Reads `[[cell]]`.
-    pub(super) fn assignments(&self, node: Option<&Node>, problems: &mut Problems) -> Vec<Assignment> {
-        let Some(nodes) = node.and_then(|node| array(node, "`[[cell]]` entries", problems)) else { return Vec::new() };
-        nodes.iter().filter_map(|node| self.assignment(node, problems)).collect()
-    }
-
-    /// Reads one set of levels over the baseline.
-    pub(super) fn assignment(&self, node: &Node, problems: &mut Problems) -> Option<Assignment> {
-        let mut labels = BTreeMap::new();
-        let mut changes = Vec::new();
-        for (name, entry) in flat(node, "a cell", problems)? {
-            let label = entry.node.label();
-            let axis = self.axes.iter().find(|axis| axis.name == name);
-            let level = axis.and_then(|axis| axis.levels.iter().find(|level| level.label == label));
-            if let Some(level) = level {
-                changes.extend(level.changes.iter().cloned());
-            } else if axis.is_some_and(|axis| axis.baseline == label) {
-                // The baseline needs no change.
-            } else if let Some(variable) = name.strip_prefix("env.") {
-                let (op, op_label) = env_op(&entry.node, problems)?;
-                changes.push(Change::env(variable, op));
-                labels.insert(name, op_label);
-                continue;
-            } else if let Some(axis) = axis.filter(|_| name.parse::<Knob>().is_err() && !self.fixed.contains_key(&name))
-            {
-                self.unknown_level(axis, &label, entry.node.span, problems);
-                return None;
-            } else {
-                changes.push(self.change(&name, entry.key_span, &entry.node, problems)?);
-            }
-            labels.insert(name, label);
-        }
-        Some(Assignment { level: Level { label: String::new(), changes, span: node.span }, labels })
-    }
-
-    /// Reads `[[exclude]]`.
-    pub(super) fn excludes(&self, node: Option<&Node>, problems: &mut Problems) -> Vec<Matcher> {
-        let Some(nodes) = node.and_then(|node| array(node, "`[[exclude]]` entries", problems)) else {
-            return Vec::new();
-        };
-        let mut excludes = Vec::new();
-        for node in nodes {
-            let Some(matcher) = self.matcher(node, "an exclusion", problems) else { continue };
-            if matcher.0.is_empty() {
-                problems.error(node.span, "an empty exclusion would exclude everything");
-                continue;
-            }
-            excludes.push(matcher);
-        }
-        excludes
-    }
-
-    /// Reads a condition on levels.
-    pub(super) fn matcher(&self, node: &Node, what: &str, problems: &mut Problems) -> Option<Matcher> {
-        let mut matcher = BTreeMap::new();
-        for (name, entry) in flat(node, what, problems)? {
-            let axis = self.axes.iter().find(|axis| axis.name == name);
-            let whole = entry.node.label();
-            let is_one = axis.is_some_and(|axis| axis.labels().any(|label| label == whole))
-                || self.fixed.get(&name) == Some(&whole);
-            let nodes = match &entry.node.value {
-                // A list is a choice of levels, unless it is a level itself.
-                Value::Array(nodes) if !is_one => nodes.as_slice(),
-                Value::Array(_)
-                | Value::String(_)
-                | Value::Integer(_)
-                | Value::Float(_)
-                | Value::Boolean(_)
-                | Value::Datetime(_)
-                | Value::Table(_) => std::slice::from_ref(&entry.node),
-            };
-            if let Some(axis) = axis.filter(|_| !self.is_overridden(&name)) {
-                for node in nodes.iter().filter(|node| !axis.labels().any(|label| label == node.label())) {
-                    self.unknown_level(axis, &node.label(), node.span, problems);
-                }
-            } else if !self.fixed.contains_key(&name) {
-                let names: Vec<&str> = self.axes.iter().map(|axis| axis.name.as_str()).collect();
-                problems
-                    .error(entry.key_span, format!("`{name}` is not an axis of this matrix"))
-                    .hint(suggest(&name, &names));
-            } else if name.parse::<Knob>().is_ok() {
-                // Not an axis here, but a level that could not exist is still a slip.
-                for node in nodes {
-                    self.change(&name, entry.key_span, node, problems);
-                }
-            }
-            matcher.insert(name, nodes.iter().map(Node::label).collect());
-        }
-        Some(Matcher(matcher))
-    }
-
-    /// Reports a level that an axis does not have.
-    pub(super) fn unknown_level(&self, axis: &Axis, label: &str, span: Span, problems: &mut Problems) {
-        let labels: Vec<&str> = axis.labels().collect();
-        problems.error(span, format!("axis `{}` has no level `{label}`", axis.name)).hint(suggest(label, &labels));
-    }
 }
 
 fn push_new(keys: &mut Vec<String>, key: String) {
     if !keys.contains(&key) {
         keys.push(key);
     }
-}
-
-/// The entries of a table with `env` taken apart into `env.NAME`.
-fn flat<'n>(node: &'n Node, what: &str, problems: &mut Problems) -> Option<Vec<(String, &'n Entry)>> {
-    let mut entries = Vec::new();
-    for entry in &table(node, what, problems)?.0 {
-        match (&entry.node.value, entry.key.as_str()) {
-            (Value::Table(inner), "env") => {
-                entries.extend(inner.0.iter().map(|entry| (format!("env.{}", entry.key), entry)));
-            }
-            _ => entries.push((entry.key.clone(), entry)),
-        }
-    }
-    Some(entries)
 }
 
 /// The value of a variable: what only the machine knows may be in it, other variables may not.

@@ -21,6 +21,7 @@ use super::words::words;
 
 mod axis;
 mod check;
+mod choices;
 mod document;
 mod draft;
 mod env;
@@ -34,9 +35,10 @@ mod workload;
 
 pub use axis::{BATCH_MAX, BLOCKSIZES, INIT_THREADS_MAX, ITERATIONS_MAX, Knob, LAYERS_MAX, SEQUENCE_MAX, WorkloadKind};
 pub use check::{Finding, examine};
+pub use choices::{Assignment, Matcher};
 pub use document::{Override, OverrideError};
 pub use draft::{Change, Draft};
-pub use levels::{AXES_MAX, Assignment, Axis, LEVELS_MAX, Level, Matcher};
+pub use levels::{AXES_MAX, Axis, LEVELS_MAX, Level};
 pub use parse::{parse, parse_bytes};
 pub use problem::{MatrixError, Problem, Severity, Span, did_you_mean};
 pub use schema::json_schema;

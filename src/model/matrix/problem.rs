@@ -11,7 +11,7 @@ pub(super) const PROBLEMS_SHOWN_MAX: usize = 20;
 /// How many characters of a line are shown around a problem.
 const LINE_SHOWN_MAX: usize = 160;
 
-/// A range of bytes in one of the [`Sources`].
+/// A range of bytes in the file or in an argument of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Span {
     /// Which source: 0 is the file, the others are command-line arguments.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::axis::WorkloadKind;
+use super::choices::Matcher;
 use super::document::{Node, Value};
 use super::draft::{Draft, Variable};
-use super::levels::{Levels, Matcher};
+use super::levels::Levels;
 use super::parse::texts;
 use super::problem::{Problems, Span, suggest};
 use super::reader::{Reader, argv, array, boolean, count, inside, named, number, parsed, text, word};

@@ -74,6 +74,9 @@ pub enum Command {
     /// Tallies and rates with their intervals
     #[command(after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md")]
     Report(ReportArgs),
+    /// Print the JSON Schema of matrices, for editors
+    #[command(after_help = "Example:\n  jetfault schema > matrix.schema.json")]
+    Schema,
     /// Print shell completions
     #[command(after_help = "Example:\n  jetfault completions bash > /etc/bash_completion.d/jetfault")]
     Completions {
@@ -93,7 +96,7 @@ pub struct MatrixArgs {
     pub cell: Vec<String>,
     /// Trials per cell, whatever the matrix says
     #[arg(long, value_name = "N")]
-    pub trials: Option<String>,
+    pub trials: Option<u32>,
     /// Change a value of the matrix, such as workload.settle=1s; may be repeated
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
@@ -137,6 +140,9 @@ pub struct RunArgs {
     /// Go on although the jetfault binary is another one than the run began with
     #[arg(long)]
     pub accept_binary: bool,
+    /// What every worker plays instead of its cell, to test the harness itself; the trials are marked as simulated
+    #[arg(long, value_name = "SCRIPT", hide = true)]
+    pub script: Option<String>,
     /// What is allowed.
     #[command(flatten)]
     pub allow: AllowArgs,

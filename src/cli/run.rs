@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{BufReader, IsTerminal};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -19,7 +19,7 @@ use crate::cli::progress::{Loudness, Progress};
 use crate::cli::read;
 use crate::decide::agenda::{Agenda, CellHere};
 use crate::decide::capability::{Build, cannot};
-use crate::decide::plan::{Permission, Plan};
+use crate::decide::plan::{Cell, Permission, Plan};
 use crate::decide::run::Phase;
 use crate::model::ids::{ContentDigest, DeviceId};
 use crate::model::journal::{Allowed, Event, Invoker, Launcher, Opened, Persistence, SetChanged};
@@ -79,6 +79,7 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
         matrix_dir: source.dir.to_string_lossy().into_owned(),
         allowed: allowed(&args.allow),
         persistence,
+        script: args.script.as_ref().map(|script| script.replace("; ", "\n")),
     };
     let carried = Carried { results: &results, run: &run, plan: &plan, sysroot, harness };
     carry_on(carried, Some(first), args.accept_binary, global)
@@ -154,12 +155,13 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, gl
         here,
         device: opened.device.clone(),
         launcher: launcher(),
-        provenance: plan.cells.iter().map(|cell| provenance(cell.inject.is_empty())).collect(),
+        provenance: plan.cells.iter().map(|cell| provenance(cell, &opened)).collect(),
     };
     let setting = Setting {
         sysroot,
         invoker: opened.invoker.clone(),
         matrix_dir: opened.matrix_dir.clone(),
+        script: opened.script.clone(),
         harness: harness.path,
         signal: stop_signal().or_fail(Exit::Unfit)?,
     };
@@ -323,8 +325,12 @@ fn agenda(plan: &Plan, opened: &Opened, gpu: bool) -> Agenda {
     })
 }
 
-fn provenance(as_it_is: bool) -> Provenance {
-    if as_it_is { Provenance::Measured } else { Provenance::Injected }
+fn provenance(cell: &Cell, opened: &Opened) -> Provenance {
+    match (&opened.script, cell.inject.is_empty()) {
+        (Some(_), _) => Provenance::Simulated,
+        (None, false) => Provenance::Injected,
+        (None, true) => Provenance::Measured,
+    }
 }
 
 fn launcher() -> Launcher {
@@ -388,16 +394,6 @@ pub fn run_failure(run: &RunDir, error: RunError) -> Failure {
             let resume = format!("`jetfault resume {}` goes on: everything recorded so far is safe", run.id);
             Failure::new(Exit::Unfit, error).hint(format!("{}{resume}", trouble.unwrap_or_default()))
         }
-    }
-}
-
-/// Whether colours are wanted on standard output.
-pub fn colours(global: &Global) -> bool {
-    use crate::cli::args::ColorWhen;
-    match global.color {
-        ColorWhen::Always => true,
-        ColorWhen::Never => false,
-        ColorWhen::Auto => env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stdout().is_terminal(),
     }
 }
 

@@ -205,6 +205,9 @@ pub struct Opened {
     pub allowed: Allowed,
     /// Whether the results survive a power cut.
     pub persistence: Persistence,
+    /// What every worker plays instead of its cell, in a run that tests the harness itself; its trials are `simulated`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
 }
 
 /// The harness started for the first time in a boot.

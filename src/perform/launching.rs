@@ -35,6 +35,8 @@ pub struct TrialContext<'a> {
     pub invoker: &'a Invoker,
     /// Whether a GPU may be used on this machine.
     pub gpu: bool,
+    /// What the worker plays instead of its cell.
+    pub script: Option<&'a str>,
 }
 
 /// The program of a trial.
@@ -49,7 +51,10 @@ pub fn program(cell: &Cell, context: TrialContext<'_>) -> Result<Program, String
             protocol: PROTOCOL_VERSION,
             trial: context.trial.clone(),
             seed: context.seed,
-            work: Work::Cell(Box::new(settings.clone())),
+            work: match context.script {
+                Some(script) => Work::Script(script.to_owned()),
+                None => Work::Cell(Box::new(settings.clone())),
+            },
             breadcrumbs: settings.breadcrumbs,
             inject: injected(&cell.inject, context),
         })),

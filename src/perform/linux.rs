@@ -34,6 +34,7 @@ pub struct Linux<'a> {
     sysroot: Sysroot,
     invoker: Invoker,
     matrix_dir: String,
+    script: Option<String>,
     journal: File,
     supervisor: Supervisor,
     child: Option<Child>,
@@ -49,6 +50,8 @@ pub struct Setting {
     pub invoker: Invoker,
     /// The directory of the matrix file.
     pub matrix_dir: String,
+    /// What every worker plays instead of its cell.
+    pub script: Option<String>,
     /// The binary that is re-entered for children.
     pub harness: PathBuf,
     /// The number of the signal that asked the harness to stop; 0 for none.
@@ -79,6 +82,7 @@ impl<'a> Linux<'a> {
             sysroot: setting.sysroot,
             invoker: setting.invoker,
             matrix_dir: setting.matrix_dir,
+            script: setting.script,
             journal,
             supervisor,
             child: None,
@@ -104,6 +108,7 @@ impl<'a> Linux<'a> {
             matrix_dir: &self.matrix_dir,
             invoker: &self.invoker,
             gpu,
+            script: self.script.as_deref(),
         };
         let launch = Launch {
             program: launching::program(cell, context).map_err(io::Error::other)?,

@@ -99,6 +99,7 @@ fn opened() -> Opened {
         matrix_dir: String::new(),
         allowed: Allowed::default(),
         persistence: Persistence::Persistent,
+        script: None,
     }
 }
 

@@ -16,3 +16,5 @@ pub mod run;
 pub mod step;
 
 pub mod result;
+
+pub mod stats;

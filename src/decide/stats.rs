@@ -11,8 +11,9 @@ mod interval;
 mod special;
 
 pub use interval::{
-    Interval, Method, clean_trials_against, clean_trials_expected_against, clean_trials_for, clean_trials_for_belief,
-    clean_trials_probability, clopper_pearson, confidence_sequence, jeffreys, lower_bound, upper_bound, wilson,
+    Interval, Method, PREDICTED_TRIALS_MAX, clean_trials_against, clean_trials_expected_against, clean_trials_for,
+    clean_trials_for_belief, clean_trials_probability, clopper_pearson, confidence_sequence, jeffreys, lower_bound,
+    upper_bound, wilson,
 };
 pub use special::{ln_beta, ln_gamma, normal_quantile, regularised_beta, regularised_beta_inverse};
 

@@ -1,5 +1,7 @@
 //! How people speak to it: arguments, rendering, exit codes.
 
+pub mod render;
+
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::ExitCode;

@@ -107,8 +107,7 @@ fn weakest(rates: &[Rate]) -> String {
     let Some(rate) = rates.iter().min_by_key(|rate| rate.counted) else { return String::new() };
     let trials = if rate.counted == 1 { "one trial".to_owned() } else { format!("{} trials", rate.counted) };
     let bound = percent(rate.at_most.unwrap_or(rate.high));
-    let whose = if rates.len() == 1 { "its" } else { "a" };
-    format!("{whose} rate of up to {bound} % stays possible after {trials} (95 %)")
+    format!("a rate of up to {bound} % stays possible after {trials} (95 %)")
 }
 
 fn cells_word(cells: usize) -> String {

@@ -9,7 +9,9 @@ use crate::model::ids::DeviceId;
 /// Reproduces, explains and bisects faults on NVIDIA Jetson boards, and says no more than the data supports.
 #[derive(Debug, Parser)]
 #[command(name = "jetfault", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
-#[command(after_help = "Begin with:\n  jetfault run quickstart        a tour without a GPU, in under a minute\n  jetfault report                what it found\n\nExit codes: 0 no fault · 1 fault found · 2 usage or matrix · 3 undecided · 4 machine unfit ·\n5 held by another jetfault · 6 journal damaged · 70 bug · 128+n signal")]
+#[command(
+    after_help = "Begin with:\n  jetfault run quickstart        a tour without a GPU, in under a minute\n  jetfault report                what it found\n\nExit codes: 0 no fault · 1 fault found · 2 usage or matrix · 3 undecided · 4 machine unfit ·\n5 held by another jetfault · 6 journal damaged · 70 bug · 128+n signal"
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -26,7 +28,14 @@ pub struct Global {
     #[arg(long, global = true, value_name = "DIR", env = "JETFAULT_RESULTS", help_heading = "Global options")]
     pub results: Option<PathBuf>,
     /// Read the machine under this directory: a captured tree, or / for this machine
-    #[arg(long, global = true, value_name = "DIR", default_value = "/", hide_default_value = true, help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        default_value = "/",
+        hide_default_value = true,
+        help_heading = "Global options"
+    )]
     pub sysroot: PathBuf,
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t = ColorWhen::Auto, value_name = "WHEN", help_heading = "Global options")]
@@ -54,7 +63,9 @@ pub enum ColorWhen {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a matrix; finished trials are never repeated, an unfinished run of the same matrix is resumed
-    #[command(after_help = "Examples:\n  jetfault run quickstart\n  jetfault run matrices/bnb-1936.toml --cell order=CBA --trials 1\n  jetfault run my.toml --set baseline.start=any --set workload.settle=1s")]
+    #[command(
+        after_help = "Examples:\n  jetfault run quickstart\n  jetfault run matrices/bnb-1936.toml --cell order=CBA --trials 1\n  jetfault run my.toml --set baseline.start=any --set workload.settle=1s"
+    )]
     Run(RunArgs),
     /// Show what `run` would do: cells, order, boots, permissions, predicted peak memory, time
     #[command(after_help = "Examples:\n  jetfault plan matrices/bnb-1936.toml\n  jetfault plan bnb-1936 --format json")]
@@ -69,7 +80,9 @@ pub enum Command {
     #[command(after_help = "Example:\n  jetfault stop")]
     Stop(StopArgs),
     /// Why a trial got its verdict: facts, rule, what was missing
-    #[command(after_help = "Examples:\n  jetfault explain c-0123456789abcdef-r001-a1\n  jetfault explain quickstart-001 c-0123")]
+    #[command(
+        after_help = "Examples:\n  jetfault explain c-0123456789abcdef-r001-a1\n  jetfault explain quickstart-001 c-0123"
+    )]
     Explain(ExplainArgs),
     /// Tallies and rates with their intervals
     #[command(after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md")]

@@ -3,10 +3,12 @@
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
+use rustix::termios::tcgetwinsize;
+
 use crate::cli::args::{ColorWhen, Global};
 use crate::cli::errors::{Failure, OrFail};
 use crate::cli::exit::Exit;
-use crate::cli::render::Style;
+use crate::cli::render::{COLUMNS_DEFAULT, Style};
 
 /// Prints `bytes`.
 ///
@@ -27,5 +29,6 @@ pub fn style(global: &Global) -> Style {
         ColorWhen::Never => false,
         ColorWhen::Auto => env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && io::stdout().is_terminal(),
     };
-    if colours { Style::coloured() } else { Style::plain() }
+    let columns = tcgetwinsize(io::stdout()).map_or(COLUMNS_DEFAULT, |size| usize::from(size.ws_col));
+    if colours { Style::coloured(columns) } else { Style::plain(columns) }
 }

@@ -22,7 +22,7 @@ pub fn plan(args: &PlanArgs, global: &Global) -> Outcome {
     }
     match args.format {
         DataFormat::Json => output::print(&plan.to_json())?,
-        DataFormat::Text => output::print(render::plan::text(&plan, &output::style(global)).as_bytes())?,
+        DataFormat::Text => output::print(render::plan(&plan, &output::style(global)).as_bytes())?,
     }
     Ok(Exit::Done)
 }

@@ -33,8 +33,8 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
     let (_, run) = locate::run(&locate::results_path(global.results.as_deref()), args.run.as_deref())?;
     let report = make_report(&run)?;
     match args.format {
-        ReportFormat::Text => output::print(render::report::text(&report, &output::style(global)).as_bytes())?,
-        ReportFormat::Md => output::print(render::markdown::report(&report).as_bytes())?,
+        ReportFormat::Text => output::print(render::report(&report, &output::style(global)).as_bytes())?,
+        ReportFormat::Md => output::print(render::markdown(&report).as_bytes())?,
         ReportFormat::Json => output::print(&report.to_json())?,
     }
     Ok(exit_of(&report))
@@ -52,7 +52,7 @@ pub fn status(args: &ReadArgs, global: &Global) -> Outcome {
     let here = Sysroot::new(global.sysroot.clone()).boot_id().ok();
     let status = fold.finish(here.as_ref(), harness(&results));
     match args.format {
-        DataFormat::Text => output::print(render::status::text(&status, &output::style(global)).as_bytes())?,
+        DataFormat::Text => output::print(render::status(&status, &output::style(global)).as_bytes())?,
         DataFormat::Json => output::print(&status.to_json())?,
     }
     Ok(Exit::Done)
@@ -81,7 +81,7 @@ pub fn explain(args: &ExplainArgs, global: &Global) -> Outcome {
         Failure::words(Exit::Undecided, "this trial has no verdict yet").hint("`jetfault resume` judges what is open")
     })?;
     match args.format {
-        DataFormat::Text => output::print(render::explain::text(&explanation, &output::style(global)).as_bytes())?,
+        DataFormat::Text => output::print(render::explain(&explanation, &output::style(global)).as_bytes())?,
         DataFormat::Json => output::print(&explanation.to_json())?,
     }
     Ok(Exit::Done)
@@ -93,7 +93,7 @@ pub fn explain(args: &ExplainArgs, global: &Global) -> Outcome {
 /// If the run cannot be read back or the report not be printed.
 pub fn print_report_text(run: &RunDir, global: &Global) -> Outcome {
     let report = make_report(run)?;
-    output::print(render::report::text(&report, &output::style(global)).as_bytes())?;
+    output::print(render::report(&report, &output::style(global)).as_bytes())?;
     Ok(exit_of(&report))
 }
 
@@ -129,11 +129,7 @@ impl Read {
         Ok(Self { plan, agenda })
     }
 
-    fn records(
-        &self,
-        run: &RunDir,
-        mut each: impl FnMut(Record) -> Result<(), IllegalEvent>,
-    ) -> Result<(), Failure> {
+    fn records(&self, run: &RunDir, mut each: impl FnMut(Record) -> Result<(), IllegalEvent>) -> Result<(), Failure> {
         let journal = BufReader::new(File::open(run.file(names::JOURNAL)).or_fail(Exit::Unfit)?);
         read_records(journal, |record| each(record).map_err(RunError::Illegal))
             .map(|_| ())
@@ -150,7 +146,8 @@ fn make_report(run: &RunDir) -> Result<Report, Failure> {
 
 /// What `machine.json` says, in words; a run whose file is gone is reported without.
 fn machine_words(run: &RunDir) -> BTreeMap<String, String> {
-    let facts = fs::read(run.file(names::MACHINE)).ok().and_then(|json| serde_json::from_slice::<MachineFacts>(&json).ok());
+    let facts =
+        fs::read(run.file(names::MACHINE)).ok().and_then(|json| serde_json::from_slice::<MachineFacts>(&json).ok());
     let Some(facts) = facts else { return BTreeMap::new() };
     let known = [("model", facts.model), ("kernel", facts.kernel), ("os", facts.os), ("l4t", facts.l4t)];
     let known = known.into_iter().filter_map(|(name, fact)| match fact {
@@ -167,7 +164,7 @@ fn exit_of(report: &Report) -> Exit {
         [Provenance::Measured, Provenance::Injected, Provenance::Simulated, Provenance::Transcribed]
             .into_iter()
             .filter_map(|provenance| cell.of_provenance(provenance))
-            .any(|sampled| sampled.faults() > 0)
+            .any(|sampled| sampled.faults.values().any(|faults| *faults > 0))
     };
     if report.cells.iter().any(counted) {
         return Exit::FaultFound;
@@ -203,8 +200,9 @@ fn find_trial(run: &RunDir, read: &Read, which: &str) -> Result<TrialId, Failure
     })?;
     match &found[..] {
         [trial] => Ok(trial.clone()),
-        [] => Err(Failure::words(Exit::Usage, format!("no trial {which} in {}", run.id))
-            .hint("`jetfault report` lists the cells; a trial is named by its cell, -r and its round, -a and its attempt")),
+        [] => Err(Failure::words(Exit::Usage, format!("no trial {which} in {}", run.id)).hint(
+            "`jetfault report` lists the cells; a trial is named by its cell, -r and its round, -a and its attempt",
+        )),
         many => {
             let ids: Vec<String> = many.iter().take(12).map(ToString::to_string).collect();
             Err(Failure::words(Exit::Usage, format!("{which} may be any of {}", ids.join(", "))))

@@ -17,12 +17,12 @@ use crate::cli::locate;
 use crate::cli::plan::make_plan;
 use crate::cli::progress::{Loudness, Progress};
 use crate::cli::read;
-use crate::decide::agenda::{Agenda, CellHere};
-use crate::decide::capability::{Build, cannot};
+use crate::decide::agenda::{Agenda, CellHere, cannot_run};
 use crate::decide::plan::{Cell, Permission, Plan};
 use crate::decide::run::Phase;
-use crate::model::ids::{ContentDigest, DeviceId};
-use crate::model::journal::{Allowed, Event, Invoker, Launcher, Opened, Persistence, SetChanged};
+use crate::model::capability::{BuildCapabilities, Capability};
+use crate::model::ids::ContentDigest;
+use crate::model::journal::{Allowed, Event, Launcher, Opened, Persistence, SetChanged};
 use crate::model::settings::{Backend, Breadcrumbs, WorkloadSettings};
 use crate::model::verdict::Provenance;
 use crate::perform::host::Sysroot;
@@ -170,6 +170,9 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, gl
     let mut machine = Linux::new(run, results, plan, setting).or_fail(Exit::Unfit)?;
     let mut runner =
         Runner::open(&mut machine, &agenda, circumstances, &mut progress).map_err(|error| run_failure(run, error))?;
+    if let (Phase::Closed(_), false) = (&runner.state().phase, global.quiet) {
+        eprintln!("{} is complete: nothing is repeated (`jetfault run --new` opens another run)", run.id);
+    }
     if runner.state().opened.is_none() {
         runner.begin(first.unwrap_or(opened)).map_err(|error| run_failure(run, error))?;
     } else if changed_binary && !matches!(runner.state().phase, Phase::Closed(_)) {
@@ -309,14 +312,14 @@ fn allowed(allow: &AllowArgs) -> Allowed {
 
 /// What this machine and this build make of each cell.
 fn agenda(plan: &Plan, opened: &Opened, gpu: bool) -> Agenda {
-    let build = Build { cuda: false, boots: false };
-    Agenda::of(plan, build.boots && opened.allowed.reboot, |index| {
+    let build = BuildCapabilities::THIS;
+    Agenda::of(plan, opened.allowed.reboot && build.has(Capability::ColdStart), |index| {
         let cell = &plan.cells[index];
         let backend = cell.settings.linear4bit().map(|linear4bit| linear4bit.backend);
         CellHere {
             // A command may use a GPU wherever there is one; our own workload does so only where this build can.
-            may_taint: gpu && backend.is_none_or(|backend| build.cuda && backend != Backend::Cpu),
-            cannot: cannot(cell, &plan.trials, build),
+            may_taint: gpu && backend.is_none_or(|backend| build.has(Capability::Cuda) && backend != Backend::Cpu),
+            cannot: cannot_run(plan, cell, build),
             unrecorded_ms: match cell.settings.breadcrumbs {
                 Breadcrumbs::Sync => 0,
                 Breadcrumbs::Async | Breadcrumbs::Off => COMMIT_PERIOD_MS,
@@ -368,9 +371,8 @@ fn store_failure(error: StoreError) -> Failure {
         StoreError::NotADirectory(_) => {
             Failure::new(Exit::Usage, error).hint("give a directory with --results, or move the file away")
         }
-        StoreError::Held { .. } => {
-            Failure::new(Exit::Held, error).hint("two runs would spoil each other; `jetfault status` shows the other one")
-        }
+        StoreError::Held { .. } => Failure::new(Exit::Held, error)
+            .hint("two runs would spoil each other; `jetfault status` shows the other one"),
         StoreError::Machine(error) => {
             let hint = disk_trouble(&error.source);
             let failure = Failure::new(Exit::Unfit, error);
@@ -409,9 +411,9 @@ pub fn stop(which: Option<&str>, global: &Global) -> Outcome {
         return Ok(Exit::Done);
     }
     let stop: &Path = &run.stop_file();
-    File::create(stop).and_then(|file| file.sync_all()).map_err(|error| {
-        Failure::words(Exit::Unfit, format!("cannot write {}: {error}", stop.display()))
-    })?;
+    File::create(stop)
+        .and_then(|file| file.sync_all())
+        .map_err(|error| Failure::words(Exit::Unfit, format!("cannot write {}: {error}", stop.display())))?;
     eprintln!("{} stops after its current trial; `jetfault resume {}` goes on", run.id, run.id);
     Ok(Exit::Done)
 }

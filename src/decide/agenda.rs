@@ -1,9 +1,12 @@
 //! Which trial comes next: cells in randomised blocks, repeats at the end of a block, cells set aside.
 
 use crate::decide::order::shuffle;
-use crate::decide::plan::{CellRole, Plan};
+use crate::decide::plan::{Cell, CellRole, Plan};
+use crate::model::capability::{BuildCapabilities, cannot};
 use crate::model::ids::{CellId, TrialId};
-use crate::model::settings::Start;
+use crate::model::matrix::TrialsRule;
+use crate::model::protocol::WorkerFault;
+use crate::model::settings::{Start, WorkloadSettings};
 use crate::model::verdict::{Counted, Role};
 
 /// How often an excluded trial is repeated at the end of its block before the cell is short.
@@ -94,6 +97,20 @@ impl Agenda {
         shuffle(&mut order, self.seed, block);
         order
     }
+}
+
+/// Why `build` cannot run trials of `cell`, in words, if it cannot.
+pub fn cannot_run(plan: &Plan, cell: &Cell, build: BuildCapabilities) -> Option<String> {
+    if let TrialsRule::UntilDecided(_) = plan.trials {
+        return Some("this build cannot decide when a cell has enough trials (trials = \"until-decided\")".into());
+    }
+    if let Some(inject) = cell.inject.iter().find(|inject| WorkerFault::of(inject.fault).is_none()) {
+        return Some(format!("this build cannot commit the fault \"{}\" ([[inject]])", inject.fault.as_str()));
+    }
+    if !cell.inject.is_empty() && matches!(cell.settings.workload, WorkloadSettings::Command(_)) {
+        return Some("this build commits faults in its own worker, not in a command ([[inject]])".into());
+    }
+    cannot(&cell.settings, build)
 }
 
 /// Where one cell stands.

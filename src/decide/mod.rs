@@ -18,3 +18,11 @@ pub mod run;
 pub mod step;
 
 pub mod result;
+
+pub mod stats;
+
+pub mod report;
+
+pub mod explain;
+
+pub mod status;

@@ -17,7 +17,7 @@ mod expand;
 mod needs;
 
 pub use expand::expand;
-pub use needs::{BOOT_SECONDS, COMMAND_SECONDS_ASSUMED, NANOS_PER_WEIGHT, Needs, Permission};
+pub use needs::{BOOT_SECONDS, COMMAND_SECONDS_ASSUMED, NANOS_PER_WEIGHT, Needs, Permission, trial_ms};
 
 /// The value of `schema` in plan.json.
 pub const PLAN_SCHEMA: &str = "jetfault.plan";

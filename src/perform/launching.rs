@@ -10,7 +10,6 @@ use sha2::{Digest, Sha256};
 use crate::decide::plan::{Cell, InjectedFault as PlannedFault};
 use crate::model::ids::TrialId;
 use crate::model::journal::Invoker;
-use crate::model::matrix::FaultName;
 use crate::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
 use crate::model::settings::{Backend, CommandSettings, EnvOp, Settings, WorkloadSettings};
 use crate::model::template::{RunTimeHole, Template};
@@ -165,7 +164,7 @@ pub fn deadlines(settings: &Settings, gpu: bool) -> Deadlines {
 fn injected(planned: &[PlannedFault], context: TrialContext<'_>) -> Option<InjectedFault> {
     planned.iter().enumerate().find_map(|(number, planned)| {
         let draw = draw(context.seed, context.trial, number);
-        let fault = worker_fault(planned.fault).filter(|_| draw < planned.rate)?;
+        let fault = WorkerFault::of(planned.fault).filter(|_| draw < planned.rate)?;
         let at = planned.at.as_ref().and_then(|stage| stage.parse().ok());
         Some(InjectedFault { fault, at })
     })
@@ -176,18 +175,4 @@ fn draw(seed: u64, trial: &TrialId, number: usize) -> f64 {
     let digest = Sha256::digest(format!("{seed} {trial} {number}").as_bytes());
     let word = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes"));
     (word >> 11) as f64 / (1u64 << 53) as f64
-}
-
-/// The worker's own fault of that name; those of the whole machine and of the driver are not the worker's to commit.
-pub fn worker_fault(fault: FaultName) -> Option<WorkerFault> {
-    match fault {
-        FaultName::Exit => Some(WorkerFault::Exit),
-        FaultName::Segv => Some(WorkerFault::Segv),
-        FaultName::Abort => Some(WorkerFault::Abort),
-        FaultName::Hang => Some(WorkerFault::Hang),
-        FaultName::Spin => Some(WorkerFault::Spin),
-        FaultName::Wrong => Some(WorkerFault::Wrong),
-        FaultName::Slow => Some(WorkerFault::Slow),
-        FaultName::Reset | FaultName::Panic | FaultName::Poweroff | FaultName::Oom | FaultName::CudaError => None,
-    }
 }

@@ -107,8 +107,8 @@ fn power_mode_switches(plan: &Plan) -> u64 {
     switches
 }
 
-/// How long a trial takes, roughly, in milliseconds.
-fn trial_ms(settings: &Settings) -> u64 {
+/// How long a trial takes, roughly, in milliseconds: what [`Needs::seconds`] adds up, without boots.
+pub fn trial_ms(settings: &Settings) -> u64 {
     let iterations = u64::from(settings.iterations);
     let (work_ms, backend) = match &settings.workload {
         WorkloadSettings::Command(_) => (COMMAND_SECONDS_ASSUMED * 1000, Backend::Auto),

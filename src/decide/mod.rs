@@ -5,6 +5,8 @@
 
 pub mod plan;
 
+pub mod predict;
+
 pub mod agenda;
 
 pub mod classify;

@@ -20,6 +20,8 @@ pub mod oracle;
 
 pub mod worker;
 
+pub mod linear4bit;
+
 pub mod fake;
 
 mod os;

@@ -30,9 +30,13 @@ use crate::cli::args::{Cli, Command};
 use crate::cli::errors::Outcome;
 use crate::cli::exit::Exit;
 use crate::model::matrix::json_schema;
+use crate::model::outcome::PeakMemory;
+use crate::model::settings::Settings;
+use crate::perform::affinity;
 use crate::perform::exec::{self, ParentFlags};
 use crate::perform::supervise::WORKER_SUBCOMMAND;
-use crate::workload::{fake, worker};
+use crate::workload::worker::{Reporter, WorkError};
+use crate::workload::{fake, linear4bit, worker};
 
 /// Runs the command line `args`, the program's name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -114,7 +118,7 @@ fn worker_main(args: &[OsString]) -> ExitCode {
         return ExitCode::from(worker::EXIT_NO_CONVERSATION);
     }
     match rest {
-        [] => worker::main(worker::no_cell_work),
+        [] => worker::main(work_on_cell),
         [flag, file] if flag == "--script" => match read_script(file).and_then(|script| fake::play(&script, None)) {
             Ok(code) => ExitCode::from(code),
             Err(error) => {
@@ -124,6 +128,12 @@ fn worker_main(args: &[OsString]) -> ExitCode {
         },
         _ => Exit::Usage.into(),
     }
+}
+
+/// The work on a cell, on the CPUs that its settings name: the worker is still alone with its first thread here.
+fn work_on_cell(settings: &Settings, seed: u64, reporter: &mut Reporter) -> Result<PeakMemory, WorkError> {
+    affinity::confine(&settings.cpus).map_err(|error| WorkError::unsupported(error.to_string()))?;
+    linear4bit::work(settings, seed, reporter)
 }
 
 fn read_script(file: &OsString) -> io::Result<String> {

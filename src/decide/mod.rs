@@ -7,6 +7,8 @@ pub mod plan;
 
 pub mod order;
 
+pub mod predict;
+
 pub mod agenda;
 
 pub mod classify;

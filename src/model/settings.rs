@@ -19,9 +19,11 @@ use super::template::Template;
 use super::words::words;
 
 mod command;
+mod dimensions;
 mod linear4bit;
 
 pub use command::{CommandSettings, Keep, Metric, OutputOracle, StagePattern};
+pub use dimensions::{Batch, Blocksize, DimensionError, Shape};
 pub use linear4bit::{
     AllocatorKind, Backend, Check, FloatType, Gc, Hygiene, HygieneStep, Init, KernelSet, Layer, Linear4bitSettings,
     QuantType, StackSettings, Storage, WARMUP_SIDE_MAX, WarmupShape,

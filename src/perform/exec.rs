@@ -14,7 +14,8 @@ use rustix::process::{Gid, Pid, Resource, Rlimit, Signal, Uid, getppid, setrlimi
 use serde::{Deserialize, Serialize};
 
 use crate::model::journal::Invoker;
-use crate::perform::invoker;
+use crate::model::settings::Cpus;
+use crate::perform::{affinity, invoker};
 
 /// Name of the hidden subcommand.
 pub const SUBCOMMAND: &str = "__exec";
@@ -57,6 +58,8 @@ pub(super) struct ExecRequest {
     pub(super) oom_score_adj: Option<i32>,
     /// What the program finds on its standard input.
     pub(super) stdin: ExecStdin,
+    /// The CPUs that the program may use; a worker confines itself.
+    pub(super) cpus: Cpus,
 }
 
 /// The flags that bind a re-entered binary to the parent that started it.
@@ -137,6 +140,7 @@ fn become_program(flags: ParentFlags, conversation: &mut File) -> Result<std::co
     if let Some(identity) = &request.identity {
         take_identity(identity)?;
     }
+    affinity::confine(&request.cpus).map_err(|error| error.to_string())?;
     std::env::set_current_dir(&request.cwd).map_err(|error| format!("cannot enter {:?}: {error}", request.cwd))?;
     ParentFlags { oom_score_adj: request.oom_score_adj, ..flags }.bind().map_err(|error| error.to_string())?;
     match request.stdin {

@@ -76,6 +76,7 @@ fn command_line(
         |metric: &crate::model::settings::Metric| Ok::<_, String>((metric.name.clone(), regex(&metric.regex)?));
     Ok(CommandLine {
         argv: all(&command.argv)?,
+        cpus: settings.cpus.clone(),
         cwd: command.cwd.as_ref().map(fill).transpose()?,
         stages: watch.stages.iter().map(stage).collect::<Result<_, _>>()?,
         metrics: watch.metrics.iter().map(metric).collect::<Result<_, _>>()?,

@@ -14,6 +14,10 @@ pub mod exec;
 
 pub mod invoker;
 
+pub mod environment;
+
+pub mod affinity;
+
 pub mod orphans;
 
 pub mod processes;

@@ -113,11 +113,11 @@ pub fn trial_ms(settings: &Settings) -> u64 {
     let (work_ms, backend) = match &settings.workload {
         WorkloadSettings::Command(_) => (COMMAND_SECONDS_ASSUMED * 1000, Backend::Auto),
         WorkloadSettings::Linear4bit(layers) => {
-            (weights_ms(layers.sequence.iter().map(|layer| layer.weights()).sum()), layers.backend)
+            (weights_ms(layers.sequence.iter().map(|layer| layer.shape.weights()).sum()), layers.backend)
         }
         WorkloadSettings::Stack(stack) => {
-            let block: u64 = stack.block.sequence.iter().map(|layer| layer.weights()).sum();
-            let head: u64 = stack.head.iter().map(|layer| layer.weights()).sum();
+            let block: u64 = stack.block.sequence.iter().map(|layer| layer.shape.weights()).sum();
+            let head: u64 = stack.head.iter().map(|layer| layer.shape.weights()).sum();
             (weights_ms(block * u64::from(stack.layers) + head), stack.block.backend)
         }
     };

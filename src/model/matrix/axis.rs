@@ -12,9 +12,6 @@ use crate::model::quantity::{Bytes, Millis};
 use crate::model::settings::*;
 use crate::model::words::words;
 
-/// The largest batch: beyond it the activations are the workload.
-pub const BATCH_MAX: u32 = 4096;
-
 /// The longest sequence of layers, after repetition; several hundred layers make a 7B model.
 pub const SEQUENCE_MAX: usize = 4096;
 
@@ -26,9 +23,6 @@ pub const LAYERS_MAX: u32 = 1024;
 
 /// The most repetitions inside one trial; a longer soak is several trials.
 pub const ITERATIONS_MAX: u32 = 1_000_000;
-
-/// The smallest and largest blocks that the 4-bit kernels have.
-pub const BLOCKSIZES: std::ops::RangeInclusive<u32> = 32..=4096;
 
 words! {
     /// An axis that the tool knows by itself.
@@ -216,7 +210,7 @@ impl Knob {
 
 /// What reading a level needs to know of the rest of the matrix.
 pub(super) struct Context<'m> {
-    pub(super) shapes: &'m BTreeMap<String, (u32, u32)>,
+    pub(super) shapes: &'m BTreeMap<String, Shape>,
     pub(super) kind: WorkloadKind,
 }
 
@@ -251,7 +245,7 @@ impl Context<'_> {
         }
         Some(match knob {
             Knob::Allocator => word!(AllocatorKind, allocator),
-            Knob::Batch => value!(within(node, 1..=BATCH_MAX, problems), batch),
+            Knob::Batch => value!(batch(node, problems), batch),
             Knob::Blocksize => value!(blocksize(node, problems), blocksize),
             Knob::Check => word!(Check, check),
             Knob::Compute => word!(FloatType, compute),
@@ -330,9 +324,7 @@ impl Context<'_> {
         let mut undefined: Vec<&str> = Vec::new();
         for (name, span) in &names {
             match self.shapes.get(name) {
-                Some(&(in_features, out_features)) => {
-                    layers.push(Layer { in_features, out_features, label: name.clone() });
-                }
+                Some(&shape) => layers.push(Layer { label: name.clone(), shape }),
                 // A letter that is missing twice in a sequence is one mistake.
                 None if undefined.contains(&name.as_str()) => {}
                 None => {
@@ -445,21 +437,24 @@ fn or_none<T>(node: &Node, read: impl FnOnce(&Node) -> Option<T>) -> Option<Opti
     }
 }
 
-fn blocksize(node: &Node, problems: &mut Problems) -> Option<u32> {
+fn batch(node: &Node, problems: &mut Problems) -> Option<Batch> {
+    Batch::new(within(node, 1..=Batch::MAX, problems)?).ok()
+}
+
+fn blocksize(node: &Node, problems: &mut Problems) -> Option<Blocksize> {
     let size = count(node, 0, problems)?;
-    if !size.is_power_of_two() {
+    let blocksize = Blocksize::new(size).ok();
+    if blocksize.is_none() {
+        let what = if size.is_power_of_two() {
+            format!("no kernel has blocks of {size}")
+        } else {
+            format!("blocksize {size} is not a power of two")
+        };
         problems
-            .error(node.span, format!("blocksize {size} is not a power of two"))
+            .error(node.span, what)
             .hint("the 4-bit kernels have blocks of 32, 64, 128, 256, 512, 1024, 2048 and 4096 weights");
-        return None;
     }
-    if !BLOCKSIZES.contains(&size) {
-        problems
-            .error(node.span, format!("no kernel has blocks of {size}"))
-            .hint("the 4-bit kernels have blocks of 32, 64, 128, 256, 512, 1024, 2048 and 4096 weights");
-        return None;
-    }
-    Some(size)
+    blocksize
 }
 
 fn steps(node: &Node, problems: &mut Problems) -> Option<Vec<HygieneStep>> {

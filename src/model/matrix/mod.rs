@@ -33,7 +33,7 @@ mod schema;
 mod sections;
 mod workload;
 
-pub use axis::{BATCH_MAX, BLOCKSIZES, INIT_THREADS_MAX, ITERATIONS_MAX, Knob, LAYERS_MAX, SEQUENCE_MAX, WorkloadKind};
+pub use axis::{INIT_THREADS_MAX, ITERATIONS_MAX, Knob, LAYERS_MAX, SEQUENCE_MAX, WorkloadKind};
 pub use check::{Finding, examine};
 pub use choices::{Assignment, Matcher};
 pub use document::{Override, OverrideError};
@@ -104,7 +104,7 @@ pub struct Matrix {
     /// What kind of workload it has.
     pub kind: WorkloadKind,
     /// Input and output features by name.
-    pub shapes: BTreeMap<String, (u32, u32)>,
+    pub shapes: BTreeMap<String, crate::model::settings::Shape>,
     /// The axes, in the order of the file.
     pub axes: Vec<Axis>,
     /// Combinations that are never run.

@@ -14,9 +14,10 @@ use super::{
     workload,
 };
 use crate::model::ids::is_name;
+use crate::model::settings::Shape;
 
 /// The largest side of a layer: 2^24, and no layer has more than 2^32 weights, which is what the kernels index.
-const FEATURES_MAX: i64 = 1 << 24;
+const FEATURES_MAX: i64 = Shape::FEATURES_MAX as i64;
 const WEIGHTS_MAX: u64 = 1 << 32;
 
 /// Reads a matrix from the bytes of a file; see [`parse`].
@@ -237,12 +238,12 @@ fn read_decide(node: &Node, problems: &mut Problems) -> Option<Decide> {
     Some(Decide { compare, max: max.unwrap_or(Some(DECIDE_MAX_DEFAULT))? })
 }
 
-fn read_shapes(node: &Node, places: &mut Places, problems: &mut Problems) -> BTreeMap<String, (u32, u32)> {
+fn read_shapes(node: &Node, places: &mut Places, problems: &mut Problems) -> BTreeMap<String, Shape> {
     let mut shapes = BTreeMap::new();
     for entry in named(node, "[shapes]", problems) {
         places.shapes.insert(entry.key.clone(), entry.node.span);
         // A shape that is wrong is defined all the same: its uses are no further mistakes.
-        shapes.insert(entry.key.clone(), (1, 1));
+        shapes.insert(entry.key.clone(), Shape::WARM_UP);
         let Some(sides) = array(&entry.node, "`[in_features, out_features]`", problems) else { continue };
         let [in_features, out_features] = sides else {
             problems
@@ -261,10 +262,11 @@ fn read_shapes(node: &Node, places: &mut Places, problems: &mut Problems) -> BTr
         };
         let (in_features, out_features) = (side(in_features), side(out_features));
         let (Some(in_features), Some(out_features)) = (in_features, out_features) else { continue };
-        if u64::from(in_features) * u64::from(out_features) > WEIGHTS_MAX {
+        let Ok(shape) = Shape::new(in_features, out_features) else { continue };
+        if shape.weights() > WEIGHTS_MAX {
             problems.error(entry.node.span, format!("shape `{}` has more than 2^32 weights", entry.key));
         }
-        shapes.insert(entry.key.clone(), (in_features, out_features));
+        shapes.insert(entry.key.clone(), shape);
     }
     shapes
 }

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::axis::{BATCH_MAX, BLOCKSIZES, INIT_THREADS_MAX, ITERATIONS_MAX, Knob, LAYERS_MAX};
+use super::axis::{INIT_THREADS_MAX, ITERATIONS_MAX, Knob, LAYERS_MAX};
 use super::{Design, FaultName, LEVELS_MAX, PLAN_TRIALS_MAX, Tool, VerdictName};
 use crate::model::settings::*;
 
@@ -208,8 +208,8 @@ fn level(knob: Knob) -> Value {
     match knob {
         Knob::Allocator => words("How device memory is requested.", AllocatorKind::WORDS),
         Knob::Ballast => any("Host memory held by another process, such as \"1GiB\"."),
-        Knob::Batch => number("Rows of the input.", 1, BATCH_MAX),
-        Knob::Blocksize => number("Weights per absmax; a power of two.", *BLOCKSIZES.start(), *BLOCKSIZES.end()),
+        Knob::Batch => number("Rows of the input.", 1, Batch::MAX),
+        Knob::Blocksize => number("Weights per absmax; a power of two.", Blocksize::ALLOWED[0], Blocksize::ALLOWED[7]),
         Knob::Breadcrumbs => words("How far a stage record is awaited.", Breadcrumbs::WORDS),
         Knob::Check => words("When results are compared.", Check::WORDS),
         Knob::Clocks => any("\"kept\", \"max\" or \"gpu:612MHz\"."),

@@ -7,6 +7,7 @@ use regex::bytes::Regex;
 
 use crate::model::journal::Invoker;
 use crate::model::protocol::Request;
+use crate::model::settings::Cpus;
 use crate::model::verdict::StageName;
 use crate::perform::processes::RunMark;
 
@@ -57,6 +58,8 @@ pub struct CommandLine {
     pub argv: Vec<String>,
     /// Working directory; absent: the invoker's.
     pub cwd: Option<String>,
+    /// The CPUs that it may use.
+    pub cpus: Cpus,
     /// Stages in their order. A line is compared with those that were not reached yet, and the first that matches
     /// is reached; stages may be skipped, and never go back.
     pub stages: Vec<(StageName, Regex)>,

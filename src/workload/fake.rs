@@ -9,7 +9,7 @@
 //! | `say TEXT`, `garbage`, `unending BYTES`, `replies N` | words on the reply channel that break the protocol, or `N` beats |
 //! | `stdout TEXT`, `stderr TEXT`, `flood stdout\|stderr BYTES` | output |
 //! | `exit CODE`, `segv`, `abort`, `kill` | an end |
-//! | `hang`, `spin`, `sleep MS`, `await PATH`, `ignore-term` | no end, or not yet |
+//! | `hang`, `spin`, `sleep MS`, `take DIR`, `ignore-term` | no end, or not yet |
 //! | `alloc MIB` | touches so much memory |
 //! | `close replies\|output` | closes its pipes |
 //! | `fork ACTION` | a child that plays one action, and is left behind |
@@ -18,6 +18,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ enum Action {
     Hang,
     Spin,
     Sleep(Duration),
-    Await(String),
+    Take(String),
     IgnoreTerm,
     Alloc(usize),
     CloseReplies,
@@ -110,7 +111,7 @@ impl FromStr for Action {
             ("kill", "") => Action::Kill,
             ("hang", "") => Action::Hang,
             ("spin", "") => Action::Spin,
-            ("await", path) if !path.is_empty() => Action::Await(path.to_owned()),
+            ("take", dir) if !dir.is_empty() => Action::Take(dir.to_owned()),
             ("sleep", _) => Action::Sleep(Duration::from_millis(number()?)),
             ("ignore-term", "") => Action::IgnoreTerm,
             ("alloc", _) => Action::Alloc(size()?),
@@ -172,11 +173,7 @@ fn act(action: Action, reporter: Option<&mut Reporter>) -> io::Result<Option<u8>
         Action::Hang => hang(),
         Action::Spin => spin(),
         Action::Sleep(duration) => std::thread::sleep(duration),
-        Action::Await(path) => {
-            while !std::path::Path::new(&path).exists() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
+        Action::Take(dir) => take(Path::new(&dir)),
         Action::IgnoreTerm => ignore_term()?,
         Action::Alloc(mib) => drop(std::hint::black_box(vec![1_u8; mib << 20])),
         Action::CloseReplies => speaker()?.close()?,
@@ -257,5 +254,16 @@ mod tests {
     #[test]
     fn a_reply_without_a_conversation_is_an_error() {
         assert!(play("done", None).is_err());
+    }
+}
+
+/// Takes one file out of `dir`, and waits for it: so that a test lets one trial at a time go on.
+fn take(dir: &Path) {
+    loop {
+        let token = std::fs::read_dir(dir).ok().and_then(|mut entries| entries.next()?.ok());
+        if token.is_some_and(|token| std::fs::remove_file(token.path()).is_ok()) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

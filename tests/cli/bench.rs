@@ -60,16 +60,16 @@ impl Bench {
         self.command(args).spawn().unwrap()
     }
 
-    /// The journal of a run, once it holds `text`.
-    pub fn await_journal(&self, run: &str, text: &str) -> String {
+    /// The journal of a run, once it is as `wanted`.
+    pub fn await_journal(&self, run: &str, wanted: impl Fn(&str) -> bool) -> String {
         let path = self.results().join(run).join("journal.jsonl");
         let until = Instant::now() + PATIENCE;
         loop {
             let journal = fs::read_to_string(&path).unwrap_or_default();
-            if journal.contains(text) {
+            if wanted(&journal) {
                 return journal;
             }
-            assert!(Instant::now() < until, "{text:?} never came; the journal is\n{journal}");
+            assert!(Instant::now() < until, "what was waited for never came; the journal is\n{journal}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

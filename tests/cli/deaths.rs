@@ -11,26 +11,23 @@ fn kill(child: &std::process::Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// A run whose second trial hangs in a stage; returns the harness.
+/// A run of three trials whose second one waits in a stage; returns the harness.
 fn stuck(bench: &Bench) -> std::process::Child {
-    let marker = bench.path("marker");
-    let script = format!("stage A.copy; stage A.quantize; await {}; done", marker.display());
-    fs::write(&marker, "").unwrap();
     let file = bench.write("one.toml", &matrix("one", 3, ""));
+    let script = format!("stage A.copy; stage A.quantize; take {}; done", bench.path("tokens").display());
+    allow(bench, 1);
     let harness = bench.spawn(&["run", &file, "--script", &script]);
-    bench.await_journal("one-001", "\"judged\"");
-    fs::remove_file(&marker).unwrap();
-    let count = |journal: &str| (journal.matches("\"started\"").count(), journal.matches("\"judged\"").count());
-    loop {
-        let journal = bench.await_journal("one-001", "A.quantize");
-        let (started, judged) = count(&journal);
-        if started == judged + 1 && journal.rfind("A.quantize") > journal.rfind("\"started\"") {
-            std::thread::sleep(std::time::Duration::from_millis(300));
-            if count(&bench.journal("one-001")) == (started, judged) {
-                return harness;
-            }
-        }
-        assert!(judged < 3, "the run ended before it could be caught");
+    bench.await_journal("one-001", |journal| {
+        let second = journal.match_indices("\"started\"").nth(1);
+        second.is_some_and(|(at, _)| journal[at..].contains("A.quantize"))
+    });
+    harness
+}
+
+/// Lets that many trials go on.
+fn allow(bench: &Bench, trials: u32) {
+    for token in 0..trials {
+        bench.write(&format!("tokens/{token}"), "");
     }
 }
 
@@ -41,7 +38,7 @@ fn a_killed_harness_loses_nothing_and_repeats_only_what_was_open() {
     let before = bench.results_of("one-001");
     kill(&harness, Signal::KILL);
     harness.wait().unwrap();
-    fs::write(bench.path("marker"), "").unwrap();
+    allow(&bench, 3);
     bench.run(&["resume"]).ends(0);
     let after = bench.results_of("one-001");
     for (trial, result) in &before {
@@ -59,7 +56,7 @@ fn another_boot_makes_the_open_trial_a_reboot_at_its_stage() {
     let before = bench.results_of("one-001");
     kill(&harness, Signal::KILL);
     harness.wait().unwrap();
-    fs::write(bench.path("marker"), "").unwrap();
+    allow(&bench, 3);
     bench.write("sysroot/proc/sys/kernel/random/boot_id", "00000000-0000-4000-8000-00000000beef\n");
     let said = bench.run(&["resume", "--sysroot", bench.path("sysroot").to_str().unwrap()]);
     said.ends(1);
@@ -79,7 +76,7 @@ fn boots_in_between_are_counted_and_lower_the_claim() {
     let mut harness = stuck(&bench);
     kill(&harness, Signal::KILL);
     harness.wait().unwrap();
-    fs::write(bench.path("marker"), "").unwrap();
+    allow(&bench, 3);
     let journal = bench.journal("one-001");
     let here = journal.split("\"boot\":\"").nth(1).unwrap()[..36].to_owned();
     let listed = |id: &str| format!("{} Sat 2026-05-02 10:00:00 UTC", id.replace('-', ""));
@@ -101,7 +98,7 @@ fn a_signal_ends_the_trial_and_the_run_goes_on_later() {
         said.fails(code, &["jetfault resume one-001"]);
         let journal = bench.journal("one-001");
         assert!(journal.contains("\"paused\"") && journal.contains("\"rule\":\"interrupted\""), "{journal}");
-        fs::write(bench.path("marker"), "").unwrap();
+        allow(&bench, 3);
         let file = bench.path("one.toml");
         bench.run(&["run", file.to_str().unwrap()]).ends(0);
         assert_eq!(bench.journal("one-001").matches("\"rule\":\"pass\"").count(), 3);
@@ -113,7 +110,7 @@ fn stop_lets_the_trial_end() {
     let bench = Bench::new();
     let harness = stuck(&bench);
     bench.run(&["stop"]).ends(0);
-    fs::write(bench.path("marker"), "").unwrap();
+    allow(&bench, 3);
     let said = Said::of(&harness.wait_with_output().unwrap());
     said.ends(3);
     let journal = bench.journal("one-001");
@@ -143,7 +140,7 @@ fn the_children_of_a_dead_harness_are_ended_before_anything_else_starts() {
     let path = bench.results().canonicalize().unwrap().join("one-001");
     let mark = jetfault::perform::processes::RunMark::new(&"one-001".parse().unwrap(), &path);
     let mut left = Command::new("sleep").arg("600").env("JETFAULT_TRIAL", format!("{mark}/x")).spawn().unwrap();
-    fs::write(bench.path("marker"), "").unwrap();
+    allow(&bench, 3);
     bench.run(&["resume"]).ends(0);
     assert!(left.wait().unwrap().code().is_none(), "it was ended by a signal");
 }
@@ -154,7 +151,7 @@ fn a_torn_last_line_never_happened_and_is_kept() {
     let mut harness = stuck(&bench);
     kill(&harness, Signal::KILL);
     harness.wait().unwrap();
-    fs::write(bench.path("marker"), "").unwrap();
+    allow(&bench, 3);
     let path = bench.results().join("one-001/journal.jsonl");
     let mut bytes = fs::read(&path).unwrap();
     bytes.extend_from_slice(b"{\"v\":\"1.0\",\"seq\":99,\"boo");
@@ -172,7 +169,7 @@ fn a_result_that_a_reset_emptied_is_made_again_to_the_same_bytes() {
     let before = bench.results_of("one-001");
     kill(&harness, Signal::KILL);
     harness.wait().unwrap();
-    fs::write(bench.path("marker"), "").unwrap();
+    allow(&bench, 3);
     let emptied = bench.results().join("one-001/trials").join(&before[0].0).join("result.json");
     fs::write(&emptied, "").unwrap();
     bench.run(&["resume"]).ends(0);

@@ -85,6 +85,6 @@ fn completions_and_help_are_there() {
     }
     let help = bench.run(&["run", "--help"]);
     assert!(help.ends(0).out.contains("Examples:"), "{}", help.out);
-    bench.run(&["rnu"]).fails(2, &["run"]);
+    bench.run(&["reprot"]).fails(2, &["'report'"]);
     bench.run(&[]).ends(2);
 }

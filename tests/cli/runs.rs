@@ -92,7 +92,7 @@ name = "command"
 trials = 1
 [workload]
 kind = "command"
-argv = ["sh", "-c", "echo Loading; echo took 1.5 s; echo $GREETING; touch {trial.dir}/made; exit {code}"]
+argv = ["sh", "-c", "echo Loading; echo took 1.5 s; echo $GREETING; touch {trial.dir}/made; exit {status}"]
 env = { GREETING = "hello $HOME" }
 artifacts = ["{trial.dir}/made"]
 stages = [{ name = "load", regex = "^Loading" }]
@@ -100,8 +100,8 @@ metrics = { took_s = 'took ([\d.]+) s' }
 expect_output = { contains = "hello $HOME" }
 settle = "0s"
 [baseline]
-code = "0"
-[axes.code]
+status = "0"
+[axes.status]
 levels = ["7"]
 "#;
     let file = bench.write("command.toml", text);

@@ -131,6 +131,18 @@ fn a_run_whose_harness_died_says_so_and_how_to_go_on() {
 }
 
 #[test]
+fn a_reader_without_permissions_sees_the_boot_that_comes_next() {
+    let board = Board::new();
+    let journal = board.journal(1, |_, _| passes(13_000));
+    let agenda = Agenda { may_reboot: false, ..board.agenda.clone() };
+    let mut fold = StatusFold::new(&board.plan, &agenda);
+    let last = journal.records.iter().rposition(|record| record.event.name() == "judged").unwrap();
+    journal.records[..=last].iter().for_each(|record| fold.apply(record).unwrap());
+    let status = fold.finish(Some(&journal.records[last].boot), Harness::Absent);
+    assert!(status.next.starts_with("reboot: a cold trial needs a boot"), "{}", status.next);
+}
+
+#[test]
 fn a_run_that_is_over_waits_for_nothing() {
     let board = Board::new();
     let journal = board.journal(usize::MAX, board_script);

@@ -10,7 +10,7 @@
 
 use super::reductions::abs_max;
 
-/// A 4-bit code book.
+/// A 4-bit code book: one of the 4-bit formats that have no scales inside a row, which are bitsandbytes' own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CodeBook {
     /// 16 quantiles of a normal distribution, ascending.
@@ -22,14 +22,6 @@ pub enum CodeBook {
 impl CodeBook {
     /// Every code book.
     pub const ALL: [Self; 2] = [Self::Nf4, Self::Fp4];
-
-    /// The name in matrices and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nf4 => "nf4",
-            Self::Fp4 => "fp4",
-        }
-    }
 
     /// The table that the dequantise kernel holds: index 8 of FP4 is -0.0.
     pub const fn kernel_table(self) -> [f32; 16] {
@@ -183,7 +175,7 @@ mod tests {
             for (index, value) in book.kernel_table().into_iter().enumerate() {
                 // A negative zero compares equal to zero, so the sign of FP4's zero needs a negative value.
                 let expected = if value == 0.0 && book == CodeBook::Fp4 { 0 } else { index as u8 };
-                assert_eq!(book.index_of(value), expected, "{} {index}", book.name());
+                assert_eq!(book.index_of(value), expected, "{book:?} {index}");
             }
         }
         assert_eq!(CodeBook::Fp4.index_of(-1e-6), 8);

@@ -12,7 +12,8 @@
 
 use super::codebook::CodeBook;
 use super::dequantize_4bit::nibble;
-use super::numbers::{Element, FloatType, add_flushed, flush, multiply_flushed};
+use super::numbers::{Element, add_flushed, flush, multiply_flushed};
+use crate::model::settings::FloatType;
 
 /// Lanes of a warp; one warp computes one output.
 pub const LANES: usize = 32;

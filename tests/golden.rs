@@ -7,6 +7,7 @@ use std::io::Read;
 use std::path::Path;
 
 use half::{bf16, f16};
+use jetfault::model::settings::{Blocksize, FloatType, QuantType};
 use jetfault::workload::fast;
 use jetfault::workload::fast::rounding::FastElement;
 use jetfault::workload::reference::codebook::{
@@ -14,11 +15,11 @@ use jetfault::workload::reference::codebook::{
 };
 use jetfault::workload::reference::dequantize_4bit::{dequantize_4bit, nibble};
 use jetfault::workload::reference::gemv_4bit::{PackedMatrix, gemv_4bit};
-use jetfault::workload::reference::numbers::{Element, FloatType, Reciprocal};
+use jetfault::workload::reference::numbers::{Element, Reciprocal};
 use jetfault::workload::reference::quantize_4bit::{Quantized, accepts, quantize_4bit};
 use jetfault::workload::reference::quantize_8bit::{Nested, Quantized8, dequantize_8bit, quantize_8bit, restore};
 use jetfault::workload::reference::reductions::{centred, mean};
-use jetfault::workload::spec::Blocksize;
+
 use serde_json::Value;
 
 fn read(name: &str) -> Vec<u8> {
@@ -51,7 +52,7 @@ fn floats(text: &Value) -> Vec<f32> {
 trait Golden: FastElement + Default {
     fn from_word(word: u32) -> Self;
     fn read(text: &Value) -> Vec<Self> {
-        words(text, 2 * Self::FLOAT_TYPE.size_bytes()).into_iter().map(Self::from_word).collect()
+        words(text, 2 * Self::FLOAT_TYPE.bytes() as usize).into_iter().map(Self::from_word).collect()
     }
 }
 impl Golden for f32 {
@@ -95,13 +96,13 @@ impl Vector<'_> {
         &self.0["expect"][key]
     }
     fn book(&self) -> CodeBook {
-        CodeBook::ALL.into_iter().find(|book| book.name() == self.text("quant_type")).unwrap()
+        self.text("quant_type").parse::<QuantType>().unwrap().try_into().unwrap()
     }
     fn format(&self, key: &str) -> FloatType {
-        FloatType::ALL.into_iter().find(|format| format.name() == self.text(key)).unwrap()
+        self.text(key).parse().unwrap()
     }
     fn blocksize(&self) -> Blocksize {
-        Blocksize::new(self.number("blocksize")).unwrap()
+        Blocksize::of_elements(self.number("blocksize")).unwrap()
     }
     fn marked(&self, key: &str) -> Vec<usize> {
         self.0[key].as_array().unwrap().iter().map(|i| i.as_u64().unwrap() as usize).collect()
@@ -114,7 +115,7 @@ fn check_q4<T: Golden>(vector: &Vector) {
     assert_eq!(input.len(), vector.number("n"), "{id}");
     let expected = Quantized { packed: bytes(vector.expect("packed")), absmax: floats(vector.expect("absmax")) };
     for (name, got) in [
-        ("twin", quantize_4bit(&input, book, blocksize.get())),
+        ("twin", quantize_4bit(&input, book, blocksize.elements())),
         ("fast", fast::quantize::quantize_4bit(&input, book, blocksize).unwrap()),
     ] {
         assert_same(&got.absmax, &expected.absmax, &format!("{id}: {name} absmax"));
@@ -137,7 +138,7 @@ fn check_dequants(vector: &Vector, quantized: &Quantized, n: usize) {
 fn check_dequantize<T: Golden>(vector: &Vector, quantized: &Quantized, text: &Value, n: usize) {
     let (book, blocksize) = (vector.book(), vector.blocksize());
     let expected = T::read(text);
-    let twin = dequantize_4bit::<T>(&quantized.packed, &quantized.absmax, book, blocksize.get(), n);
+    let twin = dequantize_4bit::<T>(&quantized.packed, &quantized.absmax, book, blocksize.elements(), n);
     assert_same(&twin, &expected, &format!("{}: twin dequantised", vector.id()));
     let fast = fast::dequantize::dequantize_4bit::<T>(quantized, book, blocksize, n).unwrap();
     assert_same(&fast, &expected, &format!("{}: fast dequantised", vector.id()));
@@ -155,7 +156,7 @@ fn check_nested<T: Golden>(vector: &Vector) {
     let (id, book, blocksize) = (vector.id(), vector.book(), vector.blocksize());
     let input = T::read(&vector.0["input"]);
     let quantized = fast::quantize::quantize_4bit(&input, book, blocksize).unwrap();
-    assert_eq!(quantized, quantize_4bit(&input, book, blocksize.get()), "{id}");
+    assert_eq!(quantized, quantize_4bit(&input, book, blocksize.elements()), "{id}");
     assert_eq!(quantized.packed, bytes(vector.expect("packed")), "{id}");
     assert_same(&quantized.absmax, &floats(vector.expect("absmax")), id);
 
@@ -180,7 +181,7 @@ fn check_mm<T: Golden>(vector: &Vector) {
     let id = vector.id();
     let (packed, absmax) = (bytes(&vector.0["packed"]), floats(&vector.0["absmax"]));
     let (out_features, in_features) = (vector.number("N"), vector.number("K"));
-    let blocksize = vector.blocksize().get();
+    let blocksize = vector.blocksize().elements();
     let book = vector.book();
     let matrix = PackedMatrix { packed: &packed, absmax: &absmax, book, blocksize, in_features, out_features };
     let x = T::read(&vector.0["X"]);
@@ -277,7 +278,7 @@ fn what_a_gpu_packed_differently_is_admitted_and_nothing_else_is() {
     for record in observed["vectors"].as_array().unwrap() {
         let Some(packed) = record["cuda"].get("packed").filter(|packed| *packed != "equal") else { continue };
         let vector = Vector(inputs[record["id"].as_str().unwrap()]);
-        let (input, blocksize) = (floats(&vector.0["input"]), vector.blocksize().get());
+        let (input, blocksize) = (floats(&vector.0["input"]), vector.blocksize().elements());
         let (packed, absmax) = (bytes(packed), floats(vector.expect("absmax")));
         for (k, x) in input.iter().enumerate() {
             let (index, absmax) = (nibble(&packed, k), absmax[k / blocksize]);

@@ -11,9 +11,10 @@ use jetfault::model::allocator::{
     AccountingSegments, AllocError, AllocEvent, BlockHandle, CachingAllocator, DeviceAllocator, Usage,
 };
 use jetfault::model::linear4bit_program::{
-    Batch, Buffer, DeviceModel, FloatDtype, Kernel, LaunchDims, Layer, LayerIndex, LayerRow, LayerStage,
-    Linear4bitMemory, Occasion, Operation, ProgramSink, Quant, Role, Shape, StorageDtype, account, predict,
+    Buffer, DeviceModel, Kernel, LaunchDims, LayerIndex, LayerRow, LayerStage, Linear4bitMemory, Operation,
+    ProgramSink, Role, account, predict,
 };
+use jetfault::model::settings::{Batch, FloatType, Layer, Linear4bitSettings, QuantType, Shape, Storage};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -31,7 +32,7 @@ struct Settings {
     sequence: String,
     batch: u32,
     double_quant: bool,
-    storage: StorageDtype,
+    storage: Storage,
     warmup: String,
     hygiene: String,
     gc: String,
@@ -44,7 +45,7 @@ impl Default for Settings {
             sequence: String::new(),
             batch: 1,
             double_quant: true,
-            storage: StorageDtype::Bf16,
+            storage: Storage::Bf16,
             warmup: "none".into(),
             hygiene: "none".into(),
             gc: "never".into(),
@@ -87,15 +88,6 @@ fn baseline(labels: &str) -> Linear4bitMemory {
     Linear4bitMemory::baseline(sequence(labels))
 }
 
-fn occasion(text: &str) -> Occasion {
-    match text.split_once(':') {
-        Some(("after", labels)) => Occasion::After(labels.split(',').map(String::from).collect()),
-        Some(_) => panic!("no occasion {text}"),
-        None if text == "each" => Occasion::Each,
-        None => Occasion::Never,
-    }
-}
-
 impl Settings {
     fn memory(&self) -> Linear4bitMemory {
         Linear4bitMemory {
@@ -103,8 +95,8 @@ impl Settings {
             double_quant: self.double_quant,
             storage: self.storage,
             warm_up: (self.warmup == "256x256").then_some(Shape::WARM_UP),
-            hygiene: occasion(&self.hygiene),
-            gc: occasion(&self.gc),
+            hygiene: self.hygiene.parse().unwrap(),
+            gc: self.gc.parse().unwrap(),
             device: if self.device == "h200" { DeviceModel::H200 } else { DeviceModel::ORIN },
             ..baseline(&self.sequence)
         }
@@ -269,7 +261,7 @@ fn the_allocator_does_what_pytorch_did_on_a_real_device_event_for_event() {
     for (batch, name) in [(1, "h200_abc_b1.trace"), (2, "h200_abc_b2.trace")] {
         let memory = Linear4bitMemory {
             batch: Batch::new(batch).unwrap(),
-            gc: Occasion::After(vec!["A".into()]),
+            gc: "after:A".parse().unwrap(),
             device: DeviceModel::H200,
             ..baseline("ABC")
         };
@@ -311,7 +303,7 @@ fn the_predicted_peaks_are_those_of_the_analysis_of_the_seed_report() {
         ("each", "never", 5059),
         ("each", "each", 4728),
     ] {
-        let memory = Linear4bitMemory { hygiene: occasion(hygiene), gc: occasion(gc), ..baseline("ABC") };
+        let memory = Linear4bitMemory { hygiene: hygiene.parse().unwrap(), gc: gc.parse().unwrap(), ..baseline("ABC") };
         assert_eq!(peak_mb(&memory), mb, "hygiene {hygiene}, gc {gc}");
     }
     for rows in [2, 8] {
@@ -323,14 +315,16 @@ fn the_predicted_peaks_are_those_of_the_analysis_of_the_seed_report() {
 #[test]
 fn settings_that_only_change_numbers_leave_the_peak_where_it_was() {
     let expected = predict(&baseline("ABC")).unwrap();
+    let fp4 = Linear4bitSettings { quant: QuantType::Fp4, ..Linear4bitSettings::of(sequence("ABC")) };
+    let of_fp4 = Linear4bitMemory::of(&fp4, 1, DeviceModel::ORIN).unwrap();
     for memory in [
-        Linear4bitMemory { quant: Quant::Fp4, ..baseline("ABC") },
-        Linear4bitMemory { storage: StorageDtype::Uint8, ..baseline("ABC") },
-        Linear4bitMemory { storage: StorageDtype::Fp32, ..baseline("ABC") },
+        of_fp4,
+        Linear4bitMemory { storage: Storage::Uint8, ..baseline("ABC") },
+        Linear4bitMemory { storage: Storage::Fp32, ..baseline("ABC") },
     ] {
         assert_eq!(predict(&memory).unwrap(), expected);
     }
-    let fp16 = Linear4bitMemory { compute: FloatDtype::Fp16, ..baseline("ABC") };
+    let fp16 = Linear4bitMemory { compute: FloatType::Fp16, ..baseline("ABC") };
     assert_eq!(predict(&fp16).unwrap().peak_host_plus_reserved, 7_089_422_336);
     let plain = Linear4bitMemory { double_quant: false, ..baseline("ABC") };
     assert_eq!(predict(&plain).unwrap().peak_host_plus_reserved, 7_089_422_336);

@@ -5,6 +5,10 @@
 
 pub mod plan;
 
+pub mod order;
+
+pub mod predict;
+
 pub mod agenda;
 
 pub mod classify;

@@ -7,7 +7,6 @@
 //! This module must not know which requests a workload makes, and it touches no device itself.
 
 use std::convert::Infallible;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,31 +15,6 @@ mod direct;
 
 pub use caching::CachingAllocator;
 pub use direct::DirectAllocator;
-
-/// Which policy stands between the workload and the driver: the levels of the axis `allocator`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AllocatorKind {
-    /// PyTorch's caching allocator with its default settings on one stream.
-    Caching,
-    /// Every request is its own `cudaMalloc` and every release its own `cudaFree`.
-    Direct,
-    /// The driver's stream-ordered pool (`cudaMallocAsync`).
-    Async,
-    /// Growing segments on reserved virtual addresses (`cuMemMap`).
-    Vmm,
-}
-
-impl fmt::Display for AllocatorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Caching => "caching",
-            Self::Direct => "direct",
-            Self::Async => "async",
-            Self::Vmm => "vmm",
-        })
-    }
-}
 
 /// A device address, as the backing gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,19 +8,27 @@
 //! The order is that of bitsandbytes 0.46.1 to 0.49.2 on PyTorch, which are the same here;
 //! 0.50 replaced the forward path and is not described.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use super::allocator::AllocatorKind;
+use super::settings::{
+    AllocatorKind, Batch, Blocksize, FloatType, Gc, Hygiene, HygieneStep, Init, KernelSet, Layer, Linear4bitSettings,
+    QuantType, Shape, Storage,
+};
+use super::words::words;
 
 pub mod accounting;
+mod device;
 pub mod sequence;
-mod settings;
 
-pub use accounting::{Account, AccountError, LayerRow, NotModelled, PredictedMemory, account, predict};
+pub use accounting::{Account, AccountError, Accountant, LayerRow, PredictedMemory, account, predict};
+pub use device::DeviceModel;
 pub use sequence::ProgramSink;
-pub use settings::{Batch, Blocksize, DeviceModel, FloatDtype, Occasion, Quant, SettingError, Shape, StorageDtype};
+
+/// The most layers that one process builds, over all iterations: what is told of each, and kept for each, is bounded.
+pub const LAYERS_MAX: u64 = 50_000;
+
+/// How stages of the warm-up begin.
+pub const WARM_UP_NAME: &str = "warmup";
 
 /// The settings of a trial that its memory depends on: the input of [`predict`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,83 +37,184 @@ pub struct Linear4bitMemory {
     pub warm_up: Option<Shape>,
     /// The layers in their order; one label may come more than once.
     pub sequence: Vec<Layer>,
+    /// How often the sequence is run in the process.
+    pub iterations: u32,
     /// Rows of the input.
     pub batch: Batch,
     /// The type of the input and of the result.
-    pub input: FloatDtype,
-    /// The code book. It changes no size.
-    pub quant: Quant,
+    pub input: FloatType,
     /// The type that the packed weights are kept as.
-    pub storage: StorageDtype,
+    pub storage: Storage,
     /// The type that the layer computes in.
-    pub compute: FloatDtype,
+    pub compute: FloatType,
     /// Whether the block maxima are quantised too.
     pub double_quant: bool,
     /// Weights for one block maximum.
     pub blocksize: Blocksize,
     /// After which layers of the sequence the hygiene steps are done.
-    pub hygiene: Occasion,
+    pub hygiene: Hygiene,
     /// What hygiene does, in this order.
     pub hygiene_steps: Vec<HygieneStep>,
     /// At which layers' drop Python's cyclic collector runs.
     ///
     /// The weight of a layer refers back to the layer, so that a dropped layer keeps its memory
     /// until a collection. A collection frees every layer dropped until then.
-    pub gc: Occasion,
+    pub gc: Gc,
     /// The policy that serves the requests.
     pub allocator: AllocatorKind,
     /// The device, as far as it changes a request.
     pub device: DeviceModel,
 }
 
+/// Settings whose requests are not described here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotModelled {
+    /// A policy whose segments are the driver's own decision.
+    #[error("no memory is predicted for the allocator {0}")]
+    Allocator(AllocatorKind),
+    /// A format that bitsandbytes does not have.
+    #[error("no memory is predicted for {0}, which bitsandbytes does not have")]
+    Quant(QuantType),
+    /// Kernels that ask for other memory.
+    #[error("no memory is predicted for the kernels {0}")]
+    Kernels(KernelSet),
+    /// Weights that never are in host memory.
+    #[error("no memory is predicted for weights that are made on the {0}")]
+    Init(Init),
+    /// More than [`LAYERS_MAX`].
+    #[error("{0} layers over all iterations are more than {LAYERS_MAX}")]
+    Layers(u64),
+}
+
+/// Where in the process a layer stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Before the sequence.
+    WarmUp,
+    /// In the sequence.
+    Sequence {
+        /// Which run of the sequence, from 0.
+        iteration: u32,
+        /// Position in the sequence, from 0.
+        position: usize,
+    },
+}
+
 impl Linear4bitMemory {
-    /// The baseline of the seed report on an Orin: nf4, bf16 throughout, nested, batch 1, no hygiene.
+    /// The baseline of the seed report on an Orin: bf16 throughout, nested, batch 1, no hygiene.
     pub fn baseline(sequence: Vec<Layer>) -> Self {
         Self {
             warm_up: None,
             sequence,
+            iterations: 1,
             batch: Batch::ONE,
-            input: FloatDtype::Bf16,
-            quant: Quant::Nf4,
-            storage: StorageDtype::Bf16,
-            compute: FloatDtype::Bf16,
+            input: FloatType::Bf16,
+            storage: Storage::Bf16,
+            compute: FloatType::Bf16,
             double_quant: true,
             blocksize: Blocksize::DEFAULT,
-            hygiene: Occasion::Never,
+            hygiene: Hygiene::None,
             hygiene_steps: HygieneStep::DEFAULT.to_vec(),
-            gc: Occasion::Never,
+            gc: Gc::Never,
             allocator: AllocatorKind::Caching,
             device: DeviceModel::ORIN,
         }
     }
 
-    /// How the layer at `index` is called in stages and reports; the warm-up has no label of its own.
-    pub fn label(&self, index: LayerIndex) -> &str {
-        match (index.position(), &self.warm_up) {
-            (0, Some(_)) => "warmup",
-            (at, Some(_)) => &self.sequence[at - 1].label,
-            (at, None) => &self.sequence[at].label,
+    /// What the memory of `settings` depends on, when their sequence is run `iterations` times on `device`.
+    ///
+    /// The code book (nf4 or fp4) changes no size, and `kernels = "none"` makes the same requests.
+    ///
+    /// # Errors
+    /// See [`NotModelled`].
+    pub fn of(settings: &Linear4bitSettings, iterations: u32, device: DeviceModel) -> Result<Self, NotModelled> {
+        match settings.quant {
+            QuantType::Nf4 | QuantType::Fp4 => {}
+            quant @ (QuantType::Nvfp4 | QuantType::Mxfp4 | QuantType::Int4) => return Err(NotModelled::Quant(quant)),
+        }
+        match settings.kernels {
+            KernelSet::Bnb | KernelSet::None => {}
+            KernelSet::Tuned => return Err(NotModelled::Kernels(KernelSet::Tuned)),
+        }
+        match settings.init {
+            Init::Host => {}
+            Init::Device => return Err(NotModelled::Init(Init::Device)),
+        }
+        match settings.allocator {
+            AllocatorKind::Caching | AllocatorKind::Direct => {}
+            kind @ (AllocatorKind::Async | AllocatorKind::Vmm) => return Err(NotModelled::Allocator(kind)),
+        }
+        let memory = Self {
+            warm_up: settings.warmup.map(|warmup| warmup.shape()),
+            sequence: settings.sequence.clone(),
+            iterations,
+            batch: settings.batch,
+            input: settings.input,
+            storage: settings.storage,
+            compute: settings.compute,
+            double_quant: settings.double_quant,
+            blocksize: settings.blocksize,
+            hygiene: settings.hygiene.clone(),
+            hygiene_steps: settings.hygiene_steps.clone(),
+            gc: settings.gc.clone(),
+            allocator: settings.allocator,
+            device,
+        };
+        match memory.layer_count() {
+            0..=LAYERS_MAX => Ok(memory),
+            layers => Err(NotModelled::Layers(layers)),
         }
     }
 
-    /// The stage of `site` as journals write it, such as `C.copy`.
+    /// Where in the process the layer at `index` stands.
+    pub fn place(&self, index: LayerIndex) -> Place {
+        let Some(at) = index.position().checked_sub(usize::from(self.warm_up.is_some())) else { return Place::WarmUp };
+        let length = self.sequence.len().max(1);
+        Place::Sequence { iteration: (at / length) as u32, position: at % length }
+    }
+
+    /// The label of the layer at `index`; the warm-up has none of its own and is called [`WARM_UP_NAME`].
+    pub fn label(&self, index: LayerIndex) -> &str {
+        match self.place(index) {
+            Place::WarmUp => WARM_UP_NAME,
+            Place::Sequence { position, .. } => &self.sequence[position].label,
+        }
+    }
+
+    /// The size of the layer at `index`.
+    pub fn shape(&self, index: LayerIndex) -> Shape {
+        match (self.place(index), self.warm_up) {
+            (Place::WarmUp, Some(shape)) => shape,
+            (Place::WarmUp, None) => unreachable!("only a process with a warm-up has a layer there"),
+            (Place::Sequence { position, .. }, _) => self.sequence[position].shape,
+        }
+    }
+
+    /// How the layer at `index` is called in stages and metrics: its label, and from the second layer of that label
+    /// in the sequence on `#` and which one it is, so that `CCC` has `C`, `C#2` and `C#3`.
+    ///
+    /// Every iteration has the same names: a fault in the tenth iteration is the fault of the first. No name of a
+    /// shape contains `#`.
+    pub fn layer_name(&self, index: LayerIndex) -> String {
+        let label = self.label(index);
+        let nth = match self.place(index) {
+            Place::WarmUp => 1,
+            Place::Sequence { position, .. } => {
+                self.sequence[..=position].iter().filter(|layer| layer.label == label).count()
+            }
+        };
+        if nth == 1 { label.to_owned() } else { format!("{label}#{nth}") }
+    }
+
+    /// The stage of `site` as journals write it, such as `C.copy` or `C#2.copy`.
     pub fn stage_name(&self, site: Site) -> String {
-        format!("{}.{}", self.label(site.layer), site.stage)
+        format!("{}.{}", self.layer_name(site.layer), site.stage)
     }
 
-    /// How many layers the process builds, the warm-up included.
-    pub fn layer_count(&self) -> usize {
-        self.sequence.len() + usize::from(self.warm_up.is_some())
+    /// How many layers the process builds, the warm-up and all iterations included.
+    pub fn layer_count(&self) -> u64 {
+        self.sequence.len() as u64 * u64::from(self.iterations) + u64::from(self.warm_up.is_some())
     }
-}
-
-/// A layer of the sequence.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Layer {
-    /// The name of its shape in the matrix.
-    pub label: String,
-    /// Its size.
-    pub shape: Shape,
 }
 
 /// A layer by its position in the process: 0 is the warm-up if there is one.
@@ -119,57 +228,25 @@ impl LayerIndex {
     }
 }
 
-/// One thing that hygiene may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HygieneStep {
-    /// Forget the layer (`del layer`). The input and the result stay.
-    Drop,
-    /// Return the cached segments (`torch.cuda.empty_cache()`).
-    EmptyCache,
-    /// Wait for the device (`torch.cuda.synchronize()`).
-    Sync,
-}
-
-impl HygieneStep {
-    /// The steps of the seed report.
-    pub const DEFAULT: [Self; 3] = [Self::Drop, Self::EmptyCache, Self::Sync];
-}
-
-/// A named step in the life of one layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LayerStage {
-    /// The fp32 weight comes to be in host memory and is filled.
-    Construct,
-    /// The fp32 weight gets its device memory.
-    Alloc,
-    /// It is copied there.
-    Copy,
-    /// It is quantised, and its block maxima too if they are nested.
-    Quantize,
-    /// Both fp32 weights go, and the name `layer` is bound to the new layer.
-    FreeHost,
-    /// An input is made and the layer is called.
-    Forward,
-    /// The device is waited for.
-    Sync,
-    /// The hygiene steps.
-    Hygiene,
-}
-
-impl fmt::Display for LayerStage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Construct => "construct",
-            Self::Alloc => "alloc",
-            Self::Copy => "copy",
-            Self::Quantize => "quantize",
-            Self::FreeHost => "free_host",
-            Self::Forward => "forward",
-            Self::Sync => "sync",
-            Self::Hygiene => "hygiene",
-        })
+words! {
+    /// A named step in the life of one layer.
+    LayerStage {
+        /// The fp32 weight comes to be in host memory and is filled.
+        Construct = "construct",
+        /// The fp32 weight gets its device memory.
+        Alloc = "alloc",
+        /// It is copied there.
+        Copy = "copy",
+        /// It is quantised, and its block maxima too if they are nested.
+        Quantize = "quantize",
+        /// Both fp32 weights go, and the name `layer` is bound to the new layer.
+        FreeHost = "free_host",
+        /// An input is made and the layer is called.
+        Forward = "forward",
+        /// The device is waited for.
+        Sync = "sync",
+        /// The hygiene steps.
+        Hygiene = "hygiene",
     }
 }
 

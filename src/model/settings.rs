@@ -19,9 +19,11 @@ use super::template::Template;
 use super::words::words;
 
 mod command;
+mod dimensions;
 mod linear4bit;
 
 pub use command::{CommandSettings, Keep, Metric, OutputOracle, StagePattern};
+pub use dimensions::{Batch, Blocksize, DimensionError, Shape};
 pub use linear4bit::{
     AllocatorKind, Backend, Check, FloatType, Gc, Hygiene, HygieneStep, Init, KernelSet, Layer, Linear4bitSettings,
     QuantType, StackSettings, Storage, WARMUP_SIDE_MAX, WarmupShape,
@@ -195,6 +197,14 @@ impl Settings {
         let mut identity = self.clone();
         identity.watch = Watch::default();
         serde_json::to_vec(&identity).expect("settings have string keys and finite numbers")
+    }
+
+    /// The id of the cell with these settings; the same as [`Settings::cell_id`] without a copy, for plans of many cells.
+    pub fn identify(&mut self) -> CellId {
+        let watch = std::mem::take(&mut self.watch);
+        let id = CellId::of(&serde_json::to_vec(self).expect("settings have string keys and finite numbers"));
+        self.watch = watch;
+        id
     }
 
     /// The id of the cell with these settings.

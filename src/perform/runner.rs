@@ -27,6 +27,9 @@ pub const COMMIT_PERIOD_MS: u64 = 100;
 /// A running trial says so in the journal this often, and its output is made durable with it.
 pub const ALIVE_PERIOD_MS: u64 = 1000;
 
+/// A request to stop is noticed within this time at the latest.
+const STOP_LATENCY_MS: u64 = 250;
+
 /// Results are written without a sync of their own; after this many, one sync makes them all durable, so that a start
 /// after a reset has at most this many to look at.
 pub const RESULTS_UNSYNCED_MAX: usize = 1024;
@@ -163,6 +166,14 @@ impl<'a> Runner<'a> {
     /// If it cannot be written.
     pub fn begin(&mut self, opened: Opened) -> Result<(), RunError> {
         self.record_durably(Event::Opened(Box::new(opened)))
+    }
+
+    /// Writes down what happened beside the trials, durably.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn note(&mut self, event: Event) -> Result<(), RunError> {
+        self.record_durably(event)
     }
 
     /// Adds a block of trials, durably.
@@ -350,7 +361,7 @@ impl Commits {
 
     fn wait(&self, now: UptimeMs) -> Duration {
         let due = if self.dirty { self.last.0 + COMMIT_PERIOD_MS } else { self.alive.0 + ALIVE_PERIOD_MS };
-        Duration::from_millis(due.saturating_sub(now.0))
+        Duration::from_millis(due.saturating_sub(now.0).min(STOP_LATENCY_MS))
     }
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::decide::agenda::{Agenda, AgendaCell};
-use crate::decide::plan::{CellRole, Plan, PlanOptions, PredictedPeak, expand};
+use crate::decide::agenda::{Agenda, CellHere};
+use crate::decide::plan::{Plan, PlanOptions, PredictedPeak, expand};
 use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::RunState;
 use crate::decide::step::{Step, decide};
@@ -18,10 +18,9 @@ use crate::model::journal::{
     Alive, Allowed, Booted, Event, Finished, Invoker, Launcher, Opened, Paused, Persistence, RebootAsked, Record,
     Running, StageReached, Started, VERSION,
 };
-use crate::model::matrix::{TrialsRule, parse};
+use crate::model::matrix::parse;
 use crate::model::outcome::{Exit, LastReply, Outcome, PeakMemory};
 use crate::model::protocol::{Failure, FailureKind};
-use crate::model::settings::Start;
 use crate::model::units::{UptimeMs, WallTime};
 use crate::model::verdict::{Provenance, Role, StageName};
 
@@ -42,28 +41,10 @@ pub(crate) fn plan_of(matrix: &str) -> Plan {
 
 /// The agenda of `plan`. Cells whose label is in `cannot` cannot run here.
 pub(crate) fn agenda_of(plan: &Plan, cannot: &[(&str, &str)]) -> Agenda {
-    let cell = |cell: &crate::decide::plan::Cell| AgendaCell {
-        id: cell.id.clone(),
-        role: match cell.role {
-            CellRole::Sample => Role::Sample,
-            CellRole::Control => Role::Control,
-        },
-        cold: cell.settings.start == Start::Cold,
-        may_taint: true,
-        cannot: cannot.iter().find(|(label, _)| *label == cell.label).map(|(_, why)| (*why).to_owned()),
-        unrecorded_ms: 100,
-    };
-    let rounds = match &plan.trials {
-        TrialsRule::Fixed(trials) => *trials,
-        TrialsRule::UntilDecided(decide) => decide.max,
-    };
-    Agenda {
-        cells: plan.cells.iter().map(cell).collect(),
-        rounds,
-        seed: plan.seed,
-        boots_max: u32::try_from(plan.boots_max).unwrap(),
-        may_reboot: true,
-    }
+    Agenda::of(plan, true, |index| {
+        let why = cannot.iter().find(|(label, _)| *label == plan.cells[index].label);
+        CellHere { may_taint: true, cannot: why.map(|(_, why)| (*why).to_owned()), unrecorded_ms: 100 }
+    })
 }
 
 /// What happens to a trial.
@@ -174,6 +155,8 @@ impl<'p> Journal<'p> {
             tool: "0.1.0".into(),
             device: device(),
             invoker: Invoker::default(),
+            matrix_dir: String::new(),
+            script: None,
             allowed: Allowed { reboot: true, ..Allowed::default() },
             persistence: Persistence::Persistent,
         })));

@@ -9,7 +9,7 @@
 //! | `say TEXT`, `garbage`, `unending BYTES`, `replies N` | words on the reply channel that break the protocol, or `N` beats |
 //! | `stdout TEXT`, `stderr TEXT`, `flood stdout\|stderr BYTES` | output |
 //! | `exit CODE`, `segv`, `abort`, `kill` | an end |
-//! | `hang`, `spin`, `sleep MS`, `ignore-term` | no end |
+//! | `hang`, `spin`, `sleep MS`, `await PATH`, `ignore-term` | no end, or not yet |
 //! | `alloc MIB` | touches so much memory |
 //! | `close replies\|output` | closes its pipes |
 //! | `fork ACTION` | a child that plays one action, and is left behind |
@@ -54,6 +54,7 @@ enum Action {
     Hang,
     Spin,
     Sleep(Duration),
+    Await(String),
     IgnoreTerm,
     Alloc(usize),
     CloseReplies,
@@ -109,6 +110,7 @@ impl FromStr for Action {
             ("kill", "") => Action::Kill,
             ("hang", "") => Action::Hang,
             ("spin", "") => Action::Spin,
+            ("await", path) if !path.is_empty() => Action::Await(path.to_owned()),
             ("sleep", _) => Action::Sleep(Duration::from_millis(number()?)),
             ("ignore-term", "") => Action::IgnoreTerm,
             ("alloc", _) => Action::Alloc(size()?),
@@ -170,10 +172,12 @@ fn act(action: Action, reporter: Option<&mut Reporter>) -> io::Result<Option<u8>
         Action::Hang => hang(),
         Action::Spin => spin(),
         Action::Sleep(duration) => std::thread::sleep(duration),
-        // A handler that only sets a flag that nobody reads.
-        Action::IgnoreTerm => {
-            signal_hook::flag::register(i32::from(Signal::TERM.as_raw()), Arc::new(AtomicBool::new(false)))?;
+        Action::Await(path) => {
+            while !std::path::Path::new(&path).exists() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
         }
+        Action::IgnoreTerm => ignore_term()?,
         Action::Alloc(mib) => drop(std::hint::black_box(vec![1_u8; mib << 20])),
         Action::CloseReplies => speaker()?.close()?,
         Action::CloseOutput => close_output()?,
@@ -185,6 +189,12 @@ fn act(action: Action, reporter: Option<&mut Reporter>) -> io::Result<Option<u8>
         Action::Env(name, path) => write_whole(&path, std::env::var(name).unwrap_or_default().as_bytes())?,
     }
     Ok(None)
+}
+
+/// A handler that sets a flag that nobody reads: the signal comes, and nothing happens.
+fn ignore_term() -> io::Result<()> {
+    let nobody_reads = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(Signal::TERM.as_raw(), nobody_reads).map(|_| ())
 }
 
 fn mismatch() -> Mismatch {

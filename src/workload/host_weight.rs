@@ -6,7 +6,8 @@ use rayon::prelude::*;
 
 use super::fast::weights::{PIECE, weight_piece};
 use super::reference::philox_init::{Purpose, Stream, weight_scale};
-use super::spec::{LayerError, Shape};
+use super::spec::LayerError;
+use crate::model::settings::Shape;
 
 /// Where a weight comes from: enough to make any element of it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl HostWeight {
         let mut pieces: Vec<[f32; PIECE]> = Vec::new();
         let bytes = count.saturating_mul(size_of::<[f32; PIECE]>());
         pieces.try_reserve_exact(count).map_err(|_| LayerError::HostMemory { what: "the fp32 weight", bytes })?;
-        let (stream, scale) = (source.stream(), weight_scale(source.shape.in_features()));
+        let (stream, scale) = (source.stream(), weight_scale(source.shape.width()));
         (0..count)
             .into_par_iter()
             .with_min_len(TASK_PIECES)
@@ -89,7 +90,8 @@ mod tests {
 
     #[test]
     fn a_weight_that_no_host_can_hold_is_an_error() {
-        let source = WeightSource { shape: Shape::new(1 << 30, 1 << 29).unwrap(), seed: 0, number: 0 };
+        let source =
+            WeightSource { shape: Shape::new(Shape::FEATURES_MAX, Shape::FEATURES_MAX).unwrap(), seed: 0, number: 0 };
         assert!(matches!(HostWeight::construct(source), Err(LayerError::HostMemory { .. })));
     }
 }

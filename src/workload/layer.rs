@@ -12,10 +12,10 @@ use super::fast;
 use super::fast::rounding::FastElement;
 use super::host_weight::{HostWeight, WeightSource};
 use super::reference::gemv_4bit::PackedMatrix;
-use super::reference::numbers::FloatType;
 use super::reference::quantize_8bit::Nested;
 use super::rows::{IntoWords, Rows, Words};
-use super::spec::{LayerError, LayerSpec, StatisticsKind, StorageType, settle_compute};
+use super::spec::{LayerError, LayerSpec, StatisticsKind, settle_compute};
+use crate::model::settings::{FloatType, Storage};
 
 /// The absmax of every block, as it is kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,8 +53,7 @@ impl Layer {
     pub fn quantize(weight: &HostWeight, spec: LayerSpec) -> Result<Self, LayerError> {
         let shape = weight.source().shape;
         if shape != spec.shape {
-            let (in_features, out_features) = (shape.in_features(), shape.out_features());
-            return Err(LayerError::Shape { in_features, out_features, why: "the layer has another shape" });
+            return Err(LayerError::OtherShape { weight: shape, layer: spec.shape });
         }
         let quantized = fast::quantize::quantize_4bit(weight.as_slice(), spec.book, spec.blocksize)?;
         let statistics = match spec.statistics {
@@ -103,7 +102,7 @@ impl Layer {
     /// The fused kernel takes one row whose blocks do not cross row ends; bitsandbytes warns and dequantises
     /// when a single row does not qualify.
     pub fn path(&self, rows: usize) -> ForwardPath {
-        if rows == 1 && self.spec.shape.in_features().is_multiple_of(self.spec.blocksize.get()) {
+        if rows == 1 && self.spec.shape.width().is_multiple_of(self.spec.blocksize.elements()) {
             ForwardPath::Gemv
         } else {
             ForwardPath::DequantizeThenMatmul
@@ -117,7 +116,7 @@ impl Layer {
     /// # Errors
     /// If the width of `x` is not in_features or the host does not give the memory.
     pub fn forward(&mut self, x: &Rows) -> Result<Rows, LayerError> {
-        let expected = self.spec.shape.in_features();
+        let expected = self.spec.shape.width();
         if x.width() != expected {
             return Err(LayerError::Width { expected, got: x.width() });
         }
@@ -143,15 +142,15 @@ impl Layer {
             packed: &self.packed,
             absmax: &absmax,
             book: self.spec.book,
-            blocksize: self.spec.blocksize.get(),
-            in_features: shape.in_features(),
-            out_features: shape.out_features(),
+            blocksize: self.spec.blocksize.elements(),
+            in_features: shape.width(),
+            out_features: shape.height(),
         };
-        let y = match self.path(x.len() / shape.in_features()) {
+        let y = match self.path(x.len() / shape.width()) {
             ForwardPath::Gemv => fast::gemv::gemv_4bit(matrix, x)?,
             ForwardPath::DequantizeThenMatmul => fast::matmul::matmul(matrix, x)?,
         };
-        Ok(Rows::new(shape.out_features(), y))
+        Ok(Rows::new(shape.height(), y))
     }
 
     /// absmax, or absmax' of nested statistics, one per block.
@@ -172,30 +171,34 @@ impl Layer {
 /// bytes may lie outside it, although the kernel writes them.
 #[derive(Debug, Clone, Copy)]
 pub struct StorageView<'a> {
-    storage: StorageType,
+    storage: Storage,
     bytes: &'a [u8],
 }
 
 impl<'a> StorageView<'a> {
     /// `bytes` seen as `storage`.
-    pub fn new(storage: StorageType, bytes: &'a [u8]) -> Self {
+    pub fn new(storage: Storage, bytes: &'a [u8]) -> Self {
         Self { storage, bytes }
+    }
+
+    fn element_bytes(self) -> usize {
+        self.storage.bytes() as usize
     }
 
     /// Elements of the tensor, whose shape is (elements, 1).
     pub fn elements(self) -> usize {
-        self.bytes.len() / self.storage.size_bytes()
+        self.bytes.len() / self.element_bytes()
     }
 
     /// Bytes that the kernel writes and the tensor does not reach; 0 for every real shape.
     pub fn truncated_bytes(self) -> usize {
-        self.bytes.len() % self.storage.size_bytes()
+        self.bytes.len() % self.element_bytes()
     }
 
     /// The elements as bit patterns, low bits first.
     pub fn words(self) -> impl Iterator<Item = u32> + 'a {
         let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
-        self.bytes.chunks_exact(self.storage.size_bytes()).map(word)
+        self.bytes.chunks_exact(self.element_bytes()).map(word)
     }
 }
 
@@ -207,20 +210,20 @@ mod tests {
     fn a_storage_type_is_another_view_of_the_same_bytes() {
         let bytes = [0x01, 0x23, 0x45, 0x67, 0x89];
         let words = |storage| StorageView::new(storage, &bytes).words().collect::<Vec<_>>();
-        assert_eq!(words(StorageType::Uint8), [0x01, 0x23, 0x45, 0x67, 0x89]);
-        assert_eq!(words(StorageType::Bf16), [0x2301, 0x6745]);
-        assert_eq!(words(StorageType::Fp16), words(StorageType::Bf16));
-        assert_eq!(words(StorageType::Fp32), [0x6745_2301]);
+        assert_eq!(words(Storage::Uint8), [0x01, 0x23, 0x45, 0x67, 0x89]);
+        assert_eq!(words(Storage::Bf16), [0x2301, 0x6745]);
+        assert_eq!(words(Storage::Fp16), words(Storage::Bf16));
+        assert_eq!(words(Storage::Fp32), [0x6745_2301]);
     }
 
     #[test]
     fn the_tensor_is_cut_when_the_elements_do_not_fill_a_word() {
         for n in 1usize..50 {
             let bytes = vec![0; n.div_ceil(2)];
-            for storage in StorageType::ALL {
+            for &storage in Storage::ALL {
                 let view = StorageView::new(storage, &bytes);
-                assert_eq!(view.elements(), (n + 1) / (2 * storage.size_bytes()), "{n} {}", storage.name());
-                assert_eq!(view.elements() * storage.size_bytes() + view.truncated_bytes(), bytes.len());
+                assert_eq!(view.elements(), (n + 1) / (2 * storage.bytes() as usize), "{n} {storage}");
+                assert_eq!(view.elements() * storage.bytes() as usize + view.truncated_bytes(), bytes.len());
             }
         }
     }

@@ -14,9 +14,13 @@ pub mod fast;
 
 pub mod layer;
 
+pub mod kept;
+
 pub mod oracle;
 
 pub mod worker;
+
+pub mod linear4bit;
 
 pub mod fake;
 

@@ -10,49 +10,13 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::host_weight::WeightSource;
-use super::layer::{Layer, Statistics};
+use super::kept::{Kept, Stored, StoredNested, StoredStatistics};
 use super::reference::codebook::{dynamic_map, dynamic_midpoints};
-use super::reference::numbers::{FloatType, Reciprocal};
+use super::reference::numbers::Reciprocal;
 use super::reference::philox_init::{Purpose, Stream, weight_quad, weight_scale};
 use super::reference::quantize_4bit::{accepts, block_absmax};
-use super::reference::quantize_8bit::{self, NESTED_BLOCKSIZE, Nested};
-use super::rows::Rows;
-use super::spec::LayerSpec;
-
-/// What is left of a layer and one forward call.
-#[derive(Debug, Clone, Copy)]
-pub struct Kept<'a> {
-    /// Where the weight came from.
-    pub source: WeightSource,
-    /// What the layer was asked to be.
-    pub spec: &'a LayerSpec,
-    /// The packed bytes.
-    pub packed: &'a [u8],
-    /// The statistics.
-    pub statistics: &'a Statistics,
-    /// The format that the product was computed in.
-    pub compute: FloatType,
-    /// The input.
-    pub x: &'a Rows,
-    /// The output.
-    pub y: &'a Rows,
-}
-
-impl<'a> Kept<'a> {
-    /// What `layer` and its call `x` → `y` left.
-    pub fn of(layer: &'a Layer, x: &'a Rows, y: &'a Rows) -> Self {
-        Self {
-            source: layer.source(),
-            spec: layer.spec(),
-            packed: layer.packed(),
-            statistics: layer.statistics(),
-            compute: layer.compute_for(x.format()),
-            x,
-            y,
-        }
-    }
-}
+use super::reference::quantize_8bit::{self, NESTED_BLOCKSIZE};
+use crate::model::settings::FloatType;
 
 /// Which output rows are looked at, and how exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +27,23 @@ pub struct Sampling {
     pub rows: usize,
     /// Which reciprocals the implementation may have used.
     pub reciprocal: Reciprocal,
+}
+
+impl Sampling {
+    /// The sampled rows in order: the edges, where launch geometry goes wrong, and seeded ones between.
+    pub fn rows_of(self, out_features: usize) -> Vec<usize> {
+        if self.rows >= out_features {
+            return (0..out_features).collect();
+        }
+        let stream = Stream { seed: self.seed, number: 0, purpose: Purpose::Sample };
+        let mut rows = BTreeSet::from([0, out_features - 1]);
+        let mut counter = 0;
+        while rows.len() < self.rows {
+            rows.insert((u64::from(stream.words(counter)[0]) % out_features as u64) as usize);
+            counter += 1;
+        }
+        rows.into_iter().collect()
+    }
 }
 
 /// What was looked at and found right.
@@ -165,15 +146,15 @@ pub enum Mismatch {
 /// The first [`Mismatch`] by position: statistics first, then packed bytes, then outputs.
 pub fn check(kept: Kept<'_>, sampling: Sampling) -> Result<Checked, Mismatch> {
     check_sizes(kept)?;
-    let rows = sampled_rows(kept.spec.shape.out_features(), sampling);
+    let rows = sampling.rows_of(kept.spec.shape.height());
     let oracle = Oracle { kept, reciprocal: sampling.reciprocal };
     match kept.statistics {
-        Statistics::Plain(absmax) => first_error(&rows, |row| oracle.check_absmax(absmax, row))?,
-        Statistics::Nested(nested) => oracle.check_nested(nested, &rows)?,
+        StoredStatistics::Plain(absmax) => first_error(&rows, |row| oracle.check_absmax(absmax, row))?,
+        StoredStatistics::Nested(nested) => oracle.check_nested(nested, &rows)?,
     }
     first_error(&rows, |row| oracle.check_packed(row))?;
     first_error(&rows, |row| oracle.check_outputs(row))?;
-    let packed_bytes = rows.iter().map(|&row| oracle.bytes_of(row).len()).sum();
+    let packed_bytes = rows.iter().map(|&row| kept.spec.bytes_of(row).len()).sum();
     Ok(Checked { rows: rows.len(), outputs: rows.len() * kept.x.rows(), packed_bytes })
 }
 
@@ -184,17 +165,17 @@ fn first_error<T: Copy + Sync>(items: &[T], check: impl Fn(T) -> Result<(), Mism
 
 fn check_sizes(kept: Kept<'_>) -> Result<(), Mismatch> {
     let shape = kept.spec.shape;
-    let blocks = shape.elements().div_ceil(kept.spec.blocksize.get());
+    let blocks = shape.elements().div_ceil(kept.spec.blocksize.elements());
     let (absmax, absmax2) = match kept.statistics {
-        Statistics::Plain(absmax) => (absmax.len(), blocks.div_ceil(NESTED_BLOCKSIZE)),
-        Statistics::Nested(nested) => (nested.quantized.codes.len(), nested.quantized.absmax2.len()),
+        StoredStatistics::Plain(absmax) => (absmax.len(), blocks.div_ceil(NESTED_BLOCKSIZE)),
+        StoredStatistics::Nested(nested) => (nested.codes.len(), nested.absmax2.len()),
     };
     for (what, expected, got) in [
         ("packed", shape.elements().div_ceil(2), kept.packed.len()),
         ("absmax", blocks, absmax),
         ("nested absmax", blocks.div_ceil(NESTED_BLOCKSIZE), absmax2),
-        ("an input row", shape.in_features(), kept.x.width()),
-        ("an output row", shape.out_features(), kept.y.width()),
+        ("an input row", shape.width(), kept.x.width()),
+        ("an output row", shape.height(), kept.y.width()),
         ("the output's column", kept.x.rows(), kept.y.rows()),
     ] {
         if expected != got {
@@ -202,21 +183,6 @@ fn check_sizes(kept: Kept<'_>) -> Result<(), Mismatch> {
         }
     }
     Ok(())
-}
-
-/// The sampled rows in order: the edges, where launch geometry goes wrong, and seeded ones between.
-fn sampled_rows(out_features: usize, sampling: Sampling) -> Vec<usize> {
-    if sampling.rows >= out_features {
-        return (0..out_features).collect();
-    }
-    let stream = Stream { seed: sampling.seed, number: 0, purpose: Purpose::Sample };
-    let mut rows = BTreeSet::from([0, out_features - 1]);
-    let mut counter = 0;
-    while rows.len() < sampling.rows {
-        rows.insert((u64::from(stream.words(counter)[0]) % out_features as u64) as usize);
-        counter += 1;
-    }
-    rows.into_iter().collect()
 }
 
 /// One layer under examination.
@@ -230,7 +196,7 @@ impl Oracle<'_> {
     /// The weights of a range of elements, generated again.
     fn weights(self, elements: Range<usize>) -> Vec<f32> {
         let source = self.kept.source;
-        let (stream, scale) = (source.stream(), weight_scale(source.shape.in_features()));
+        let (stream, scale) = (source.stream(), weight_scale(source.shape.width()));
         let quads = elements.start / 4..elements.end.div_ceil(4);
         let skipped = elements.start - quads.start * 4;
         let values = quads.flat_map(|quad| weight_quad(stream, quad as u64, scale));
@@ -238,37 +204,19 @@ impl Oracle<'_> {
     }
 
     fn blocksize(self) -> usize {
-        self.kept.spec.blocksize.get()
-    }
-
-    /// The blocks that hold elements of a row.
-    fn blocks_of(self, row: usize) -> Range<usize> {
-        let width = self.kept.spec.shape.in_features();
-        row * width / self.blocksize()..((row + 1) * width).div_ceil(self.blocksize())
-    }
-
-    /// The elements of whole blocks, less what the last one lacks.
-    fn elements_of(self, blocks: &Range<usize>) -> Range<usize> {
-        let n = self.kept.spec.shape.elements();
-        blocks.start * self.blocksize()..(blocks.end * self.blocksize()).min(n)
-    }
-
-    /// The packed bytes of the blocks of a row.
-    fn bytes_of(self, row: usize) -> Range<usize> {
-        let elements = self.elements_of(&self.blocks_of(row));
-        elements.start / 2..elements.end.div_ceil(2)
+        self.kept.spec.blocksize.elements()
     }
 
     /// absmax of whole blocks by the twin.
     fn absmax_of(self, blocks: Range<usize>) -> Vec<f32> {
-        let weights = self.weights(self.elements_of(&blocks));
+        let weights = self.weights(self.kept.spec.elements_of(&blocks));
         weights.chunks(self.blocksize()).map(|block| block_absmax(block, self.blocksize())).collect()
     }
 
-    fn check_absmax(self, absmax: &[f32], row: usize) -> Result<(), Mismatch> {
-        let blocks = self.blocks_of(row);
+    fn check_absmax(self, absmax: Stored<'_, f32>, row: usize) -> Result<(), Mismatch> {
+        let blocks = self.kept.spec.blocks_of(row);
         for (index, expected) in blocks.clone().zip(self.absmax_of(blocks)) {
-            let got = absmax[index];
+            let got = absmax.at(index);
             if got.to_bits() != expected.to_bits() {
                 return Err(Mismatch::Absmax { index, expected, got });
             }
@@ -277,15 +225,12 @@ impl Oracle<'_> {
     }
 
     /// Every nested block that a sampled row leans on, whole, and whether the mean fits them.
-    fn check_nested(self, nested: &Nested, rows: &[usize]) -> Result<(), Mismatch> {
-        let touched = |&row: &usize| {
-            let blocks = self.blocks_of(row);
-            blocks.start / NESTED_BLOCKSIZE..blocks.end.div_ceil(NESTED_BLOCKSIZE)
-        };
-        let indices: Vec<usize> = rows.iter().flat_map(touched).collect::<BTreeSet<_>>().into_iter().collect();
-        let total = nested.quantized.codes.len();
-        let blocks_of = |index: usize| index * NESTED_BLOCKSIZE..((index + 1) * NESTED_BLOCKSIZE).min(total);
-        let absmax: Vec<Vec<f32>> = indices.par_iter().map(|&index| self.absmax_of(blocks_of(index))).collect();
+    fn check_nested(self, nested: StoredNested<'_>, rows: &[usize]) -> Result<(), Mismatch> {
+        let spec = self.kept.spec;
+        let touched = rows.iter().flat_map(|&row| spec.nested_blocks_of(row));
+        let indices: Vec<usize> = touched.collect::<BTreeSet<_>>().into_iter().collect();
+        let absmax: Vec<Vec<f32>> =
+            indices.par_iter().map(|&index| self.absmax_of(spec.blocks_of_nested(index))).collect();
         check_offset(nested.offset, absmax.iter().flatten().map(|absmax| f64::from(*absmax)))?;
         let midpoints = dynamic_midpoints(&dynamic_map());
         for (index, absmax) in indices.into_iter().zip(absmax) {
@@ -296,23 +241,23 @@ impl Oracle<'_> {
 
     fn check_nested_block(
         self,
-        nested: &Nested,
+        nested: StoredNested<'_>,
         index: usize,
         absmax: &[f32],
         midpoints: &[f32; 255],
     ) -> Result<(), Mismatch> {
         let centred: Vec<f32> = absmax.iter().map(|absmax| absmax - nested.offset).collect();
         let expected = block_absmax(&centred, NESTED_BLOCKSIZE);
-        let got = nested.quantized.absmax2[index];
+        let got = nested.absmax2.at(index);
         if got.to_bits() != expected.to_bits() {
             return Err(Mismatch::NestedAbsmax { index, expected, got });
         }
         let first = index * NESTED_BLOCKSIZE;
         let codes = quantize_8bit::quantize_8bit(&centred).codes;
         for (i, (centred, expected)) in centred.into_iter().zip(codes).enumerate() {
-            let got = nested.quantized.codes[first + i];
-            if !quantize_8bit::accepts(centred, nested.quantized.absmax2[index], midpoints, got, self.reciprocal) {
-                return Err(Mismatch::NestedCode { index: first + i, expected, got });
+            let code = nested.codes.at(first + i);
+            if !quantize_8bit::accepts(centred, got, midpoints, code, self.reciprocal) {
+                return Err(Mismatch::NestedCode { index: first + i, expected, got: code });
             }
         }
         Ok(())
@@ -321,18 +266,18 @@ impl Oracle<'_> {
     /// The packed bytes of the blocks of one row against the twin's nibbles.
     fn check_packed(self, row: usize) -> Result<(), Mismatch> {
         let spec = self.kept.spec;
-        let blocks = self.blocks_of(row);
-        let mut weights = self.weights(self.elements_of(&blocks));
+        let blocks = self.kept.spec.blocks_of(row);
+        let mut weights = self.weights(self.kept.spec.elements_of(&blocks));
         let absmax = self.absmax_of(blocks);
         if weights.len() % 2 == 1 {
             // The missing half of the last byte is the code of zero.
             weights.push(0.0);
         }
         let per_block = self.blocksize() / 2;
-        for (i, (index, pair)) in self.bytes_of(row).zip(weights.as_chunks::<2>().0).enumerate() {
+        for (i, (index, pair)) in self.kept.spec.bytes_of(row).zip(weights.as_chunks::<2>().0).enumerate() {
             let absmax = absmax[i / per_block];
             let admits = |x, nibble| accepts(x, absmax, spec.book, nibble, self.reciprocal);
-            let got = self.kept.packed[index];
+            let got = self.kept.packed.at(index);
             if !admits(pair[0], got >> 4) || !admits(pair[1], got & 15) {
                 let exact = |x| (0..16).find(|&nibble| accepts(x, absmax, spec.book, nibble, Reciprocal::Exact));
                 let expected = exact(pair[0]).unwrap_or(0) << 4 | exact(pair[1]).unwrap_or(0);
@@ -346,14 +291,14 @@ impl Oracle<'_> {
     fn check_outputs(self, row: usize) -> Result<(), Mismatch> {
         let kept = self.kept;
         let weights = self.row_in_f64(row);
-        let (x, y) = (kept.x.cast(kept.compute).widened(), kept.y.widened());
+        let x = kept.x.cast(kept.compute).widened();
         for (batch, x) in x.chunks(kept.x.width()).enumerate() {
             let (mut expected, mut magnitude) = (0.0, 0.0);
             for (x, weight) in x.iter().zip(&weights) {
                 expected += f64::from(*x) * weight;
                 magnitude += (f64::from(*x) * weight).abs();
             }
-            let got = f64::from(y[batch * kept.y.width() + row]);
+            let got = kept.y.value(batch, row);
             let ulp = kept.y.format().ulp_at(expected).max(kept.compute.ulp_at(expected));
             let tolerance = relative_tolerance(kept.compute, weights.len()) * magnitude + ulp;
             // A NaN fails this comparison, as it must.
@@ -370,15 +315,15 @@ impl Oracle<'_> {
         let spec = self.kept.spec;
         let (table, map) = (spec.book.kernel_table().map(f64::from), dynamic_map());
         let absmax = |block: usize| match self.kept.statistics {
-            Statistics::Plain(absmax) => f64::from(absmax[block]),
-            Statistics::Nested(Nested { quantized, offset }) => {
-                let code = f64::from(map[usize::from(quantized.codes[block])]);
-                code * f64::from(quantized.absmax2[block / NESTED_BLOCKSIZE]) + f64::from(*offset)
+            StoredStatistics::Plain(absmax) => f64::from(absmax.at(block)),
+            StoredStatistics::Nested(StoredNested { codes, absmax2, offset }) => {
+                let code = f64::from(map[usize::from(codes.at(block))]);
+                code * f64::from(absmax2.at(block / NESTED_BLOCKSIZE)) + f64::from(offset)
             }
         };
-        let width = spec.shape.in_features();
+        let width = spec.shape.width();
         let weight = |k: usize| {
-            let index = self.kept.packed[k / 2] >> (4 * (1 - k % 2)) & 15;
+            let index = self.kept.packed.at(k / 2) >> (4 * (1 - k % 2)) & 15;
             table[usize::from(index)] * absmax(k / self.blocksize())
         };
         (row * width..(row + 1) * width).map(weight).collect()

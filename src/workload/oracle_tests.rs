@@ -1,11 +1,18 @@
 //! The oracle accepts what the layer computes and sees every kind of corruption.
 
 use super::*;
+use crate::model::settings::{Blocksize, Shape, Storage};
 use crate::workload::host_weight::HostWeight;
+use crate::workload::host_weight::WeightSource;
+use crate::workload::kept::{Columns, Sample, StoredRows};
 use crate::workload::layer::ForwardPath;
+use crate::workload::layer::{Layer, Statistics};
 use crate::workload::reference::codebook::CodeBook;
+use crate::workload::reference::quantize_8bit::Nested;
+use crate::workload::rows::Rows;
 use crate::workload::rows::Words;
-use crate::workload::spec::{Blocksize, Shape, StatisticsKind, StorageType};
+use crate::workload::spec::LayerSpec;
+use crate::workload::spec::StatisticsKind;
 
 struct Case {
     layer: Layer,
@@ -13,13 +20,13 @@ struct Case {
     y: Rows,
 }
 
-fn spec(in_features: usize, out_features: usize) -> LayerSpec {
+fn spec(in_features: u32, out_features: u32) -> LayerSpec {
     LayerSpec {
         shape: Shape::new(in_features, out_features).unwrap(),
         book: CodeBook::Nf4,
         blocksize: Blocksize::new(64).unwrap(),
         statistics: StatisticsKind::Nested,
-        storage: StorageType::Bf16,
+        storage: Storage::Bf16,
         compute: Some(FloatType::Bf16),
     }
 }
@@ -29,7 +36,7 @@ fn case(spec: LayerSpec, batch: usize) -> Case {
     let host = HostWeight::construct(source).unwrap();
     let mut layer = Layer::quantize(&host, spec).unwrap();
     drop(host);
-    let x = Rows::random(batch, spec.shape.in_features(), FloatType::Bf16, 1936, 1);
+    let x = Rows::random(batch, spec.shape.width(), FloatType::Bf16, 1936, 1);
     let y = layer.forward(&x).unwrap();
     Case { layer, x, y }
 }
@@ -46,7 +53,7 @@ fn verdict(case: &Case) -> Result<Checked, Mismatch> {
 fn with_statistics(case: &Case, change: impl Fn(&mut Statistics)) -> Result<Checked, Mismatch> {
     let mut statistics = case.layer.statistics().clone();
     change(&mut statistics);
-    check(Kept { statistics: &statistics, ..Kept::of(&case.layer, &case.x, &case.y) }, sampling(12))
+    check(Kept { statistics: (&statistics).into(), ..Kept::of(&case.layer, &case.x, &case.y) }, sampling(12))
 }
 
 #[test]
@@ -91,7 +98,7 @@ fn one_flipped_bit_of_one_nibble_is_named_exactly() {
 #[test]
 fn a_flip_in_the_last_row_is_seen_and_one_outside_the_sample_is_not() {
     let mut case = case(spec(256, 100), 1);
-    let sampled = sampled_rows(100, sampling(12));
+    let sampled = sampling(12).rows_of(100);
     let spared = (0..100).find(|row| !sampled.contains(row)).unwrap();
     case.layer.corrupt_packed(spared * 128, 0x10);
     assert!(verdict(&case).is_ok());
@@ -139,11 +146,11 @@ fn a_wrong_or_missing_output_is_named() {
 
 #[test]
 fn the_sample_has_both_edges_and_depends_on_the_seed_only() {
-    let rows = |seed| sampled_rows(1000, Sampling { seed, ..sampling(16) });
+    let rows = |seed| Sampling { seed, ..sampling(16) }.rows_of(1000);
     assert_eq!((rows(1).len(), rows(1)[0], rows(1)[15]), (16, 0, 999));
     assert_eq!(rows(1), rows(1));
     assert_ne!(rows(1), rows(2));
-    assert_eq!(sampled_rows(3, sampling(16)), [0, 1, 2]);
+    assert_eq!(sampling(16).rows_of(3), [0, 1, 2]);
 }
 
 #[test]
@@ -163,4 +170,23 @@ fn an_input_computed_in_another_format_comes_back_in_its_own() {
     let y = case.layer.forward(&x).unwrap();
     assert!(matches!(y.words(), Words::Fp32(_)));
     assert_eq!(y.widened(), case.y.widened());
+}
+
+#[test]
+fn a_sample_of_a_layer_that_is_gone_is_judged_as_the_layer_was() {
+    // Blocks that cross row ends, a partial last nested block, both kinds of statistics, several rows of input.
+    for (in_features, statistics, batch) in
+        [(256, StatisticsKind::Nested, 1), (100, StatisticsKind::Nested, 3), (1000, StatisticsKind::Plain, 2)]
+    {
+        let case = case(LayerSpec { statistics, ..spec(in_features, 333) }, batch);
+        let columns = Columns::of(&case.y, sampling(12));
+        let mut sample = Sample::of(&case.layer, sampling(12));
+        let whole = Kept::of(&case.layer, &case.x, &case.y);
+        let y = StoredRows::Columns(&columns);
+        let kept = Kept { packed: sample.packed(), statistics: sample.statistics(), y, ..whole };
+        assert_eq!(check(kept, sampling(12)), Ok(verdict(&case).unwrap()));
+        sample.corrupt_first_byte(0x10);
+        let kept = Kept { packed: sample.packed(), statistics: sample.statistics(), y, ..whole };
+        assert!(matches!(check(kept, sampling(12)), Err(Mismatch::Packed { index: 0, row: 0, xor: 0x10, .. })));
+    }
 }

@@ -2,8 +2,9 @@
 
 use half::{bf16, f16};
 
-use super::reference::numbers::{Element, FloatType};
+use super::reference::numbers::Element;
 use super::reference::philox_init::{Purpose, Stream, activation};
+use crate::model::settings::FloatType;
 
 /// A matrix of `rows` x `width` values, row-major.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,6 +102,20 @@ impl Rows {
         }
     }
 
+    /// One value as f64, exactly.
+    ///
+    /// # Panics
+    /// If there is no such row or column.
+    pub fn value(&self, row: usize, column: usize) -> f64 {
+        assert!(column < self.width, "column {column} of {}", self.width);
+        let at = row * self.width + column;
+        f64::from(match &self.words {
+            Words::Bf16(values) => values[at].widen(),
+            Words::Fp16(values) => values[at].widen(),
+            Words::Fp32(values) => values[at],
+        })
+    }
+
     /// All values as f32, exactly.
     pub fn widened(&self) -> Vec<f32> {
         match &self.words {
@@ -130,7 +145,7 @@ mod tests {
     #[test]
     fn a_cast_rounds_once_and_back_changes_nothing() {
         let rows = Rows::random(2, 65, FloatType::Fp32, 3, 0);
-        for format in FloatType::ALL {
+        for &format in FloatType::ALL {
             let cast = rows.cast(format);
             assert_eq!((cast.rows(), cast.width(), cast.format()), (2, 65, format));
             assert_eq!(cast.cast(FloatType::Fp32).cast(format), cast);

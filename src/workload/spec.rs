@@ -3,25 +3,26 @@
 //! Owns the checks that make the numeric code total: whoever holds one of these types cannot index out
 //! of range. Computes nothing.
 
+use std::ops::Range;
+
 use super::reference::codebook::CodeBook;
-use super::reference::numbers::FloatType;
+use super::reference::quantize_8bit::NESTED_BLOCKSIZE;
+use crate::model::settings::{Blocksize, DimensionError, FloatType, QuantType, Shape, Storage};
 
 /// Why a layer cannot be made or called.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayerError {
-    /// A dimension is zero, or the tensor would not fit an address space.
-    #[error("cannot make a weight of {out_features} rows of {in_features}: {why}")]
-    Shape {
-        /// Elements per row.
-        in_features: usize,
-        /// Rows.
-        out_features: usize,
-        /// What is wrong with it.
-        why: &'static str,
+    /// A dimension that no kernel is built for.
+    #[error(transparent)]
+    Dimension(#[from] DimensionError),
+    /// The weight does not have the shape that the layer is asked to have.
+    #[error("cannot quantise a weight of {weight} into a layer of {layer}")]
+    OtherShape {
+        /// The weight's shape.
+        weight: Shape,
+        /// The layer's.
+        layer: Shape,
     },
-    /// Not one of the block sizes that the kernels are built for.
-    #[error("block size {0} is not one of 32, 64, 128, 256, 512, 1024, 2048, 4096")]
-    Blocksize(usize),
     /// The host did not give the memory.
     #[error("cannot allocate {bytes} bytes of host memory for {what}")]
     HostMemory {
@@ -40,109 +41,54 @@ pub enum LayerError {
     },
 }
 
-/// The shape of a weight: `out_features` rows of `in_features`, row-major; neither is zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Shape {
-    in_features: usize,
-    out_features: usize,
-}
-
+/// A shape as indices count it: the weight is row-major, and all its bytes fit the address space.
 impl Shape {
-    /// A shape.
-    ///
-    /// # Errors
-    /// If a dimension is zero or the fp32 weight would exceed the address space.
-    pub fn new(in_features: usize, out_features: usize) -> Result<Self, LayerError> {
-        let bad = |why| LayerError::Shape { in_features, out_features, why };
-        if in_features == 0 || out_features == 0 {
-            return Err(bad("a dimension is zero"));
-        }
-        let bytes = in_features.checked_mul(out_features).and_then(|n| n.checked_mul(4));
-        match bytes {
-            Some(bytes) if bytes <= isize::MAX as usize => Ok(Self { in_features, out_features }),
-            Some(_) | None => Err(bad("it exceeds the address space")),
-        }
+    /// Elements per row: in_features.
+    pub fn width(self) -> usize {
+        self.in_features() as usize
     }
 
-    /// Elements per row.
-    pub fn in_features(self) -> usize {
-        self.in_features
-    }
-
-    /// Rows.
-    pub fn out_features(self) -> usize {
-        self.out_features
+    /// Rows: out_features.
+    pub fn height(self) -> usize {
+        self.out_features() as usize
     }
 
     /// Elements of the weight.
     pub fn elements(self) -> usize {
-        self.in_features * self.out_features
+        self.width() * self.height()
     }
 }
 
-/// Elements per block: a power of two from 32 to 4096.
-///
-/// bitsandbytes has 32 on CUDA from 0.49.2 on, and packed 1024 and above wrongly in 0.46.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Blocksize(usize);
+// The largest shape has 2^48 weights of four bytes.
+const _: () = assert!(usize::BITS == 64, "the address space holds any shape");
 
 impl Blocksize {
-    /// The smallest block.
-    pub const MIN: usize = 32;
-    /// The largest block.
-    pub const MAX: usize = 4096;
+    /// Elements per block, as indices count them.
+    pub fn elements(self) -> usize {
+        self.weights() as usize
+    }
 
-    /// A block size.
+    /// The block size of so many elements.
     ///
     /// # Errors
     /// If no kernel is built for it.
-    pub fn new(elements: usize) -> Result<Self, LayerError> {
-        if elements.is_power_of_two() && (Self::MIN..=Self::MAX).contains(&elements) {
-            Ok(Self(elements))
-        } else {
-            Err(LayerError::Blocksize(elements))
-        }
-    }
-
-    /// The number of elements.
-    pub fn get(self) -> usize {
-        self.0
+    pub fn of_elements(elements: usize) -> Result<Self, DimensionError> {
+        Self::new(u32::try_from(elements).unwrap_or(u32::MAX))
     }
 }
 
-/// The type under which the packed bytes are kept; the bytes are the same for all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum StorageType {
-    /// Bytes.
-    Uint8,
-    /// Two bytes an element.
-    Bf16,
-    /// Two bytes an element.
-    Fp16,
-    /// Four bytes an element.
-    Fp32,
-}
+/// A 4-bit format that this build has no code book for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this build cannot quantise to {0}")]
+pub struct NoCodeBook(pub QuantType);
 
-impl StorageType {
-    /// Every storage type, in the order of the matrix language.
-    pub const ALL: [Self; 4] = [Self::Uint8, Self::Bf16, Self::Fp16, Self::Fp32];
-
-    /// The name in matrices and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Uint8 => "uint8",
-            Self::Bf16 => "bf16",
-            Self::Fp16 => "fp16",
-            Self::Fp32 => "fp32",
-        }
-    }
-
-    /// Bytes of one element.
-    pub const fn size_bytes(self) -> usize {
-        match self {
-            Self::Uint8 => 1,
-            Self::Bf16 | Self::Fp16 => 2,
-            Self::Fp32 => 4,
+impl TryFrom<QuantType> for CodeBook {
+    type Error = NoCodeBook;
+    fn try_from(quant: QuantType) -> Result<Self, NoCodeBook> {
+        match quant {
+            QuantType::Nf4 => Ok(Self::Nf4),
+            QuantType::Fp4 => Ok(Self::Fp4),
+            QuantType::Nvfp4 | QuantType::Mxfp4 | QuantType::Int4 => Err(NoCodeBook(quant)),
         }
     }
 }
@@ -168,9 +114,41 @@ pub struct LayerSpec {
     /// How absmax is kept.
     pub statistics: StatisticsKind,
     /// Under which type the packed bytes are kept.
-    pub storage: StorageType,
+    pub storage: Storage,
     /// The format of the product; none leaves it to the first input, see [`settle_compute`].
     pub compute: Option<FloatType>,
+}
+
+impl LayerSpec {
+    /// The blocks that hold elements of a row; a block may cross the end of a row.
+    pub(super) fn blocks_of(&self, row: usize) -> Range<usize> {
+        let (width, blocksize) = (self.shape.width(), self.blocksize.elements());
+        row * width / blocksize..((row + 1) * width).div_ceil(blocksize)
+    }
+
+    /// The elements of whole blocks, less what the last one lacks.
+    pub(super) fn elements_of(&self, blocks: &Range<usize>) -> Range<usize> {
+        let blocksize = self.blocksize.elements();
+        blocks.start * blocksize..(blocks.end * blocksize).min(self.shape.elements())
+    }
+
+    /// The packed bytes of the blocks of a row.
+    pub(super) fn bytes_of(&self, row: usize) -> Range<usize> {
+        let elements = self.elements_of(&self.blocks_of(row));
+        elements.start / 2..elements.end.div_ceil(2)
+    }
+
+    /// The nested blocks that hold the block maxima of a row.
+    pub(super) fn nested_blocks_of(&self, row: usize) -> Range<usize> {
+        let blocks = self.blocks_of(row);
+        blocks.start / NESTED_BLOCKSIZE..blocks.end.div_ceil(NESTED_BLOCKSIZE)
+    }
+
+    /// The blocks of a nested block; the last one may lack some.
+    pub(super) fn blocks_of_nested(&self, nested: usize) -> Range<usize> {
+        let blocks = self.shape.elements().div_ceil(self.blocksize.elements());
+        nested * NESTED_BLOCKSIZE..((nested + 1) * NESTED_BLOCKSIZE).min(blocks)
+    }
 }
 
 /// The compute format of a call, and what the layer remembers after it.
@@ -190,23 +168,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_block_sizes_of_the_kernels_exist() {
-        let built: Vec<usize> = (0..10_000).filter(|&n| Blocksize::new(n).is_ok()).collect();
-        assert_eq!(built, [32, 64, 128, 256, 512, 1024, 2048, 4096]);
-    }
-
-    #[test]
-    fn a_shape_that_cannot_exist_is_refused() {
-        assert!(Shape::new(0, 4).is_err());
-        assert!(Shape::new(4, 0).is_err());
-        assert!(Shape::new(usize::MAX / 2, 4).is_err());
-        assert_eq!(Shape::new(3584, 152_064).unwrap().elements(), 544_997_376);
+    fn every_code_book_is_a_format_and_the_other_formats_have_none() {
+        let books: Vec<CodeBook> = QuantType::ALL.iter().filter_map(|&quant| quant.try_into().ok()).collect();
+        assert_eq!(books, CodeBook::ALL);
+        assert_eq!(CodeBook::try_from(QuantType::Int4).unwrap_err().to_string(), "this build cannot quantise to int4");
     }
 
     #[test]
     fn a_given_compute_format_stands_and_an_fp16_input_sets_none() {
         use FloatType::{Bf16, Fp16, Fp32};
-        for input in FloatType::ALL {
+        for &input in FloatType::ALL {
             assert_eq!(settle_compute(Some(Fp16), input), (Fp16, Some(Fp16)));
         }
         assert_eq!(settle_compute(None, Bf16), (Bf16, Some(Bf16)));

@@ -78,7 +78,7 @@ pub(super) fn needs(plan: &Plan) -> Needs {
     for (cell, duration) in plan.cells.iter().zip(&durations) {
         let rounds = u64::from(plan.rounds(cell));
         needs.trials += rounds;
-        total_ms += rounds * duration;
+        total_ms = total_ms.saturating_add(rounds.saturating_mul(*duration));
         if cell.settings.start == Start::Cold {
             needs.boots += rounds;
         }
@@ -87,7 +87,7 @@ pub(super) fn needs(plan: &Plan) -> Needs {
     if needs.permissions.contains(&Permission::PowerMode) {
         needs.power_mode_switches = power_mode_switches(plan);
     }
-    needs.seconds = total_ms.div_ceil(1000) + needs.boots * BOOT_SECONDS;
+    needs.seconds = total_ms.div_ceil(1000).saturating_add(needs.boots * BOOT_SECONDS);
     needs
 }
 
@@ -113,17 +113,17 @@ pub fn trial_ms(settings: &Settings) -> u64 {
     let (work_ms, backend) = match &settings.workload {
         WorkloadSettings::Command(_) => (COMMAND_SECONDS_ASSUMED * 1000, Backend::Auto),
         WorkloadSettings::Linear4bit(layers) => {
-            (weights_ms(layers.sequence.iter().map(|layer| layer.weights()).sum()), layers.backend)
+            (weights_ms(layers.sequence.iter().map(|layer| layer.shape.weights()).sum()), layers.backend)
         }
         WorkloadSettings::Stack(stack) => {
-            let block: u64 = stack.block.sequence.iter().map(|layer| layer.weights()).sum();
-            let head: u64 = stack.head.iter().map(|layer| layer.weights()).sum();
+            let block: u64 = stack.block.sequence.iter().map(|layer| layer.shape.weights()).sum();
+            let head: u64 = stack.head.iter().map(|layer| layer.shape.weights()).sum();
             (weights_ms(block * u64::from(stack.layers) + head), stack.block.backend)
         }
     };
-    let gaps = settings.gap.ms() * (iterations - 1);
+    let gaps = settings.gap.ms().saturating_mul(iterations - 1);
     let settle: Millis = settings.watch.settle_on(backend);
-    START_MS + work_ms * iterations + gaps + settle.ms()
+    work_ms.saturating_mul(iterations).saturating_add(gaps).saturating_add(settle.ms() + START_MS)
 }
 
 fn weights_ms(weights: u64) -> u64 {

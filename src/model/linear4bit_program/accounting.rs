@@ -8,11 +8,11 @@ use std::convert::Infallible;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Buffer, LayerIndex, LayerStage, Linear4bitMemory, Operation, ProgramSink, Role, Site};
+use super::{Buffer, LayerIndex, LayerStage, Linear4bitMemory, NotModelled, Operation, ProgramSink, Role, Site};
 use crate::model::allocator::{
-    AccountingSegments, AllocError, AllocatorKind, BlockHandle, CachingAllocator, DeviceAllocator, DirectAllocator,
-    Usage,
+    AccountingSegments, AllocError, BlockHandle, CachingAllocator, DeviceAllocator, DirectAllocator, Usage,
 };
+use crate::model::settings::AllocatorKind;
 
 /// The largest memory of a trial, in bytes, and where it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,11 +64,6 @@ pub struct AccountError {
     pub source: AllocError<Infallible>,
 }
 
-/// A policy whose segments are the driver's own decision, so that nothing can be predicted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no memory is predicted for the allocator {0}")]
-pub struct NotModelled(pub AllocatorKind);
-
 /// Predicts the peaks of a trial on a device that has memory enough.
 ///
 /// Takes a few microseconds, so that a plan may ask for each of its cells.
@@ -78,7 +73,8 @@ pub struct NotModelled(pub AllocatorKind);
 ///
 /// # Examples
 /// ```
-/// use jetfault::model::linear4bit_program::{Layer, Linear4bitMemory, Shape, predict};
+/// use jetfault::model::linear4bit_program::{Linear4bitMemory, predict};
+/// use jetfault::model::settings::{Layer, Shape};
 /// let shapes = [("A", 4096, 32768), ("B", 4096, 128256), ("C", 3584, 152064)];
 /// let sequence = shapes.map(|(label, i, o)| Layer { label: label.into(), shape: Shape::new(i, o).unwrap() });
 /// let memory = Linear4bitMemory::baseline(sequence.to_vec());
@@ -91,7 +87,7 @@ pub fn predict(memory: &Linear4bitMemory) -> Result<PredictedMemory, NotModelled
     let account = match memory.allocator {
         AllocatorKind::Caching => account(memory, &mut CachingAllocator::new(unlimited)),
         AllocatorKind::Direct => account(memory, &mut DirectAllocator::new(unlimited)),
-        kind @ (AllocatorKind::Async | AllocatorKind::Vmm) => return Err(NotModelled(kind)),
+        kind @ (AllocatorKind::Async | AllocatorKind::Vmm) => return Err(NotModelled::Allocator(kind)),
     };
     match account {
         Ok(account) => Ok(account.peak),
@@ -108,10 +104,9 @@ pub fn account<A: DeviceAllocator<Fault = Infallible>>(
     memory: &Linear4bitMemory,
     allocator: &mut A,
 ) -> Result<Account, AccountError> {
-    let mut accountant = Accountant::new(memory.layer_count(), allocator);
+    let mut accountant = Accountant::new(allocator);
     memory.emit(&mut accountant)?;
-    accountant.leave_hygiene();
-    Ok(Account { rows: accountant.rows, peak: accountant.peak })
+    Ok(accountant.finish())
 }
 
 /// The site before the first allocation; every program begins with one, which replaces it.
@@ -125,10 +120,12 @@ const NO_PEAK: PredictedMemory = PredictedMemory {
     at: NOWHERE,
 };
 
-struct Accountant<'a, A> {
+/// Counts what a program does to an allocator. Whoever also performs the program passes every call on to it.
+#[derive(Debug)]
+pub struct Accountant<'a, A> {
     allocator: &'a mut A,
-    /// The block of every buffer that lives, by layer and role.
-    blocks: Vec<Option<BlockHandle>>,
+    /// The block of every buffer that lives, by layer and role; as long as the layers that were entered.
+    blocks: Vec<[Option<BlockHandle>; Role::COUNT]>,
     host_bytes: u64,
     layer: LayerIndex,
     stage: LayerStage,
@@ -138,18 +135,24 @@ struct Accountant<'a, A> {
 }
 
 impl<'a, A: DeviceAllocator<Fault = Infallible>> Accountant<'a, A> {
-    fn new(layers: usize, allocator: &'a mut A) -> Self {
-        let blocks = std::iter::repeat_with(|| None).take(layers * Role::COUNT).collect();
+    /// Counts on `allocator`, which should be fresh: its totals are part of the result.
+    pub fn new(allocator: &'a mut A) -> Self {
         Self {
             allocator,
-            blocks,
+            blocks: Vec::new(),
             host_bytes: 0,
             layer: LayerIndex(0),
             stage: LayerStage::Construct,
             peak: NO_PEAK,
             peak_after_construct: 0,
-            rows: Vec::with_capacity(layers),
+            rows: Vec::new(),
         }
+    }
+
+    /// What was counted.
+    pub fn finish(mut self) -> Account {
+        self.leave_hygiene();
+        Account { rows: self.rows, peak: self.peak }
     }
 
     fn site(&self, role: Role) -> Site {
@@ -162,7 +165,7 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> Accountant<'a, A> {
 
     #[inline]
     fn block(&mut self, buffer: Buffer) -> &mut Option<BlockHandle> {
-        &mut self.blocks[buffer.layer.position() * Role::COUNT + buffer.role as usize]
+        &mut self.blocks[buffer.layer.position()][buffer.role as usize]
     }
 
     /// Only an allocation can raise a peak, so that it is looked at after each and nowhere else.
@@ -210,6 +213,9 @@ impl<A: DeviceAllocator<Fault = Infallible>> ProgramSink for Accountant<'_, A> {
         self.leave_hygiene();
         self.layer = layer;
         self.stage = stage;
+        while self.blocks.len() <= layer.position() {
+            self.blocks.push([const { None }; Role::COUNT]);
+        }
         match stage {
             LayerStage::Forward => self.peak_after_construct = self.peak.peak_allocated,
             LayerStage::Sync => self.close_row(),

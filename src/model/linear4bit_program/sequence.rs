@@ -6,9 +6,9 @@
 use std::convert::Infallible;
 
 use super::{
-    Buffer, DeviceModel, FloatDtype, HygieneStep, Kernel, LaunchDims, LayerIndex, LayerStage, Linear4bitMemory,
-    Occasion, Operation, Role, Shape, Step,
+    Buffer, DeviceModel, Kernel, LaunchDims, LayerIndex, LayerStage, Linear4bitMemory, Operation, Place, Role, Step,
 };
+use crate::model::settings::{FloatType, HygieneStep, Shape};
 
 /// Block maxima that share one maximum at the nested level; fixed in the library.
 const NESTED_BLOCKSIZE: u64 = 256;
@@ -49,15 +49,12 @@ impl Linear4bitMemory {
         if let Some(shape) = self.warm_up {
             emitter.layer(shape)?;
         }
-        for (position, layer) in self.sequence.iter().enumerate() {
-            emitter.layer(layer.shape)?;
-            let is_last = position + 1 == self.sequence.len();
-            let wanted = match &self.hygiene {
-                Occasion::Each => !is_last,
-                named => named.names(Some(&layer.label)),
-            };
-            if wanted {
-                emitter.hygiene()?;
+        for _ in 0..self.iterations {
+            for (position, layer) in self.sequence.iter().enumerate() {
+                emitter.layer(layer.shape)?;
+                if self.hygiene.is_after(position, &self.sequence) {
+                    emitter.hygiene()?;
+                }
             }
         }
         Ok(())
@@ -367,7 +364,7 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
             self.free(Role::DecodedAbsmax)?;
         }
         let mut weight = Role::DequantizedWeight;
-        if compute != FloatDtype::Fp32 {
+        if compute != FloatType::Fp32 {
             self.alloc(Role::WeightCast, sizes.n * compute.bytes())?;
             self.framework(Kernel::Cast)?;
             self.free(weight)?;
@@ -394,6 +391,7 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
                 HygieneStep::Drop => self.drop_bound()?,
                 HygieneStep::EmptyCache => self.sink.perform(Operation::EmptyCache)?,
                 HygieneStep::Sync => self.sink.perform(Operation::Synchronize)?,
+                HygieneStep::Gc => self.collect()?,
             }
         }
         Ok(())
@@ -404,9 +402,11 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
     fn drop_bound(&mut self) -> Result<(), S::Error> {
         let Some(layer) = self.bound.take() else { return Ok(()) };
         self.dropped = layer.0 + 1;
-        if !self.memory.gc.names(self.matrix_label(layer)) {
-            return Ok(());
-        }
+        if self.memory.gc.is_at_drop_of(self.label_in_matrix(layer)) { self.collect() } else { Ok(()) }
+    }
+
+    /// The collector runs: all layers dropped until now die.
+    fn collect(&mut self) -> Result<(), S::Error> {
         while self.collected < self.dropped {
             self.free_layer(LayerIndex(self.collected))?;
             self.collected += 1;
@@ -415,9 +415,11 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
     }
 
     /// The label of a layer of the sequence; the warm-up has none.
-    fn matrix_label(&self, layer: LayerIndex) -> Option<&'a str> {
-        let at = layer.position().checked_sub(usize::from(self.memory.warm_up.is_some()))?;
-        Some(&self.memory.sequence[at].label)
+    fn label_in_matrix(&self, layer: LayerIndex) -> Option<&'a str> {
+        match self.memory.place(layer) {
+            Place::WarmUp => None,
+            Place::Sequence { position, .. } => Some(&self.memory.sequence[position].label),
+        }
     }
 
     fn free_layer(&mut self, layer: LayerIndex) -> Result<(), S::Error> {

@@ -4,12 +4,14 @@
 
 use super::axis::Knob;
 use super::problem::Severity;
-use crate::model::settings::{Check, KernelSet, Layer, Linear4bitSettings, QuantType, Settings, WorkloadSettings};
+use crate::model::settings::{
+    Batch, Check, KernelSet, Layer, Linear4bitSettings, QuantType, Settings, WorkloadSettings,
+};
 
 /// The group of NVFP4: one E4M3 scale for 16 weights of a row.
-const NVFP4_GROUP: u32 = 16;
+const NVFP4_GROUP: u64 = 16;
 /// The group of MXFP4: one E8M0 scale for 32 weights of a row.
-const MXFP4_GROUP: u32 = 32;
+const MXFP4_GROUP: u64 = 32;
 /// The most layers of a stack, blocks and head together.
 const STACK_LAYERS_MAX: usize = 16_384;
 
@@ -58,6 +60,9 @@ pub fn examine(settings: &Settings) -> Vec<Finding> {
 }
 
 fn layers(settings: &Linear4bitSettings, head: &[Layer], findings: &mut Vec<Finding>) {
+    if settings.sequence.is_empty() {
+        findings.push(impossible("a cell without layers".to_owned(), "give it a `sequence`", &[Knob::Sequence]));
+    }
     let has = |label: &str| settings.sequence.iter().chain(head).any(|layer| layer.label == label);
     for label in settings.hygiene.labels().filter(|label| !has(label)) {
         findings.push(impossible(
@@ -91,15 +96,16 @@ fn layers(settings: &Linear4bitSettings, head: &[Layer], findings: &mut Vec<Find
 
 /// What the kernels and the packed tensor need of a layer's sides.
 fn divisibility(settings: &Linear4bitSettings, layer: &Layer, findings: &mut Vec<Finding>) {
-    let Layer { in_features, out_features, label } = layer;
+    let Layer { label, shape } = layer;
+    let in_features = shape.in_features();
     let group = match settings.quant {
         QuantType::Nf4 | QuantType::Fp4 => None,
         QuantType::Nvfp4 => Some(NVFP4_GROUP),
         QuantType::Mxfp4 => Some(MXFP4_GROUP),
-        QuantType::Int4 => Some(settings.blocksize),
+        QuantType::Int4 => Some(settings.blocksize.weights()),
     };
     match group {
-        Some(group) if in_features % group != 0 => findings.push(Finding {
+        Some(group) if !in_features.is_multiple_of(group) => findings.push(Finding {
             shape: Some(label.clone()),
             ..impossible(
                 format!(
@@ -111,25 +117,30 @@ fn divisibility(settings: &Linear4bitSettings, layer: &Layer, findings: &mut Vec
             )
         }),
         // The fused kernel of bitsandbytes 0.46 to 0.49 needs whole blocks per row and falls back with a warning.
-        None if settings.batch == 1 && in_features % settings.blocksize != 0 => findings.push(Finding {
-            severity: Severity::Warning,
-            shape: Some(label.clone()),
-            ..impossible(
-                format!("in_features {in_features} of `{label}` is not a multiple of blocksize {}", settings.blocksize),
-                "one row then takes the path of many rows: the weight is dequantised as a whole, with its memory",
-                &[Knob::Blocksize, Knob::Batch],
-            )
-        }),
+        None if settings.batch == Batch::ONE && !in_features.is_multiple_of(settings.blocksize.weights()) => findings
+            .push(Finding {
+                severity: Severity::Warning,
+                shape: Some(label.clone()),
+                ..impossible(
+                    format!(
+                        "in_features {in_features} of `{label}` is not a multiple of blocksize {}",
+                        settings.blocksize
+                    ),
+                    "one row then takes the path of many rows: the weight is dequantised as a whole, with its memory",
+                    &[Knob::Blocksize, Knob::Batch],
+                )
+            }),
         Some(_) | None => {}
     }
-    let per_element = u64::from(2 * settings.storage.bytes());
-    if layer.weights() % per_element != 0 {
+    let per_element = 2 * settings.storage.bytes();
+    if !shape.weights().is_multiple_of(per_element) {
         findings.push(Finding {
             shape: Some(label.clone()),
             ..impossible(
                 format!(
-                    "`{label}` has {in_features} x {out_features} weights, not a multiple of {per_element}: \
+                    "`{label}` has {in_features} x {} weights, not a multiple of {per_element}: \
                      packed bytes would not fill {} elements",
+                    shape.out_features(),
                     settings.storage
                 ),
                 "the packed tensor would be cut short while the kernel writes all of it; choose a smaller storage or other sides",

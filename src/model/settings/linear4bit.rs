@@ -9,39 +9,33 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::dimensions::{Batch, Blocksize, DimensionError, Shape};
 use super::is_default;
 use crate::model::quantity::QuantityError;
 use crate::model::words::words;
 
 /// One layer of a sequence; serialised as `[in_features, out_features, label]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(from = "(u32, u32, String)", into = "(u32, u32, String)")]
+#[serde(try_from = "(u32, u32, String)", into = "(u32, u32, String)")]
 pub struct Layer {
-    /// Columns of the weight.
-    pub in_features: u32,
-    /// Rows of the weight.
-    pub out_features: u32,
     /// Its name in `[shapes]`, which stages and hygiene points are named after. It is part of the identity, because a
     /// signature names a stage.
     pub label: String,
+    /// Its size.
+    pub shape: Shape,
 }
 
-impl Layer {
-    /// Number of weights.
-    pub fn weights(&self) -> u64 {
-        u64::from(self.in_features) * u64::from(self.out_features)
-    }
-}
-
-impl From<(u32, u32, String)> for Layer {
-    fn from((in_features, out_features, label): (u32, u32, String)) -> Self {
-        Self { in_features, out_features, label }
+impl TryFrom<(u32, u32, String)> for Layer {
+    type Error = DimensionError;
+    fn try_from((in_features, out_features, label): (u32, u32, String)) -> Result<Self, DimensionError> {
+        Ok(Self { label, shape: Shape::new(in_features, out_features)? })
     }
 }
 
 impl From<Layer> for (u32, u32, String) {
     fn from(layer: Layer) -> Self {
-        (layer.in_features, layer.out_features, layer.label)
+        let (in_features, out_features) = layer.shape.into();
+        (in_features, out_features, layer.label)
     }
 }
 
@@ -56,11 +50,11 @@ pub struct Linear4bitSettings {
     #[serde(default, skip_serializing_if = "is_default")]
     pub backend: Backend,
     /// Rows of the input.
-    #[serde(default = "super::one", skip_serializing_if = "super::is_one")]
-    pub batch: u32,
-    /// Weights that share one absmax; a power of two.
-    #[serde(default = "sixty_four", skip_serializing_if = "is_sixty_four")]
-    pub blocksize: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub batch: Batch,
+    /// Weights that share one absmax.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub blocksize: Blocksize,
     /// When results are compared.
     #[serde(default, skip_serializing_if = "is_default")]
     pub check: Check,
@@ -110,8 +104,8 @@ impl Linear4bitSettings {
         Self {
             allocator: AllocatorKind::default(),
             backend: Backend::default(),
-            batch: 1,
-            blocksize: 64,
+            batch: Batch::ONE,
+            blocksize: Blocksize::DEFAULT,
             check: Check::default(),
             compute: FloatType::default(),
             double_quant: true,
@@ -144,14 +138,16 @@ pub struct StackSettings {
     pub layers: u32,
 }
 
-/// Input and output features of a warm-up layer, written `256x256`.
+/// The size of a warm-up layer, written `256x256`: whole blocks of the default size, and small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct WarmupShape {
-    /// Columns of the weight.
-    pub in_features: u32,
-    /// Rows of the weight.
-    pub out_features: u32,
+pub struct WarmupShape(Shape);
+
+impl WarmupShape {
+    /// The size of the layer.
+    pub fn shape(self) -> Shape {
+        self.0
+    }
 }
 
 /// The largest side of a warm-up layer: beyond it, it is a layer and belongs in the sequence.
@@ -170,13 +166,13 @@ impl FromStr for WarmupShape {
             Ok(n) if (64..=WARMUP_SIDE_MAX).contains(&n) && n % 64 == 0 && side == n.to_string() => Ok(n),
             _ => Err(error()),
         };
-        Ok(Self { in_features: side(a)?, out_features: side(b)? })
+        Shape::new(side(a)?, side(b)?).map(Self).map_err(|_| error())
     }
 }
 
 impl fmt::Display for WarmupShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{}x{}", self.in_features, self.out_features))
+        self.0.fmt(f)
     }
 }
 
@@ -193,19 +189,23 @@ impl TryFrom<String> for WarmupShape {
     }
 }
 
-/// Defines a choice of points between layers: nowhere, after each layer but the last, or after the named ones.
+/// Defines a choice of points in a sequence: nowhere, everywhere, or at layers with certain labels.
 macro_rules! points {
-    ($(#[$meta:meta])* $name:ident, $nowhere:ident = $word:literal, $what:literal) => {
+    ($(#[$meta:meta])* $name:ident, $what:literal {
+        $(#[$nowhere_meta:meta])* $nowhere:ident = $word:literal,
+        $(#[$each_meta:meta])* Each,
+        $(#[$after_meta:meta])* After,
+    }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub enum $name {
-            /// Nowhere.
+            $(#[$nowhere_meta])*
             #[default]
             $nowhere,
-            /// After each layer but the last.
+            $(#[$each_meta])*
             Each,
-            /// After every layer with one of these labels.
+            $(#[$after_meta])*
             After(BTreeSet<String>),
         }
         impl $name {
@@ -217,14 +217,6 @@ macro_rules! points {
                 }
                 .into_iter()
                 .flatten()
-            }
-            /// Whether the layer at `index` of `sequence` is such a point.
-            pub fn is_after(&self, index: usize, sequence: &[Layer]) -> bool {
-                match self {
-                    Self::$nowhere => false,
-                    Self::Each => index + 1 < sequence.len(),
-                    Self::After(labels) => sequence.get(index).is_some_and(|layer| labels.contains(&layer.label)),
-                }
             }
         }
         impl FromStr for $name {
@@ -276,12 +268,50 @@ macro_rules! points {
 
 points! {
     /// Where memory is cleaned up.
-    Hygiene, None = "none", "hygiene point"
+    Hygiene, "hygiene point" {
+        /// Nowhere.
+        None = "none",
+        /// After each layer of the sequence but its last.
+        Each,
+        /// After every layer with one of these labels.
+        After,
+    }
+}
+
+impl Hygiene {
+    /// Whether there is a clean-up after the layer at `index` of `sequence`.
+    pub fn is_after(&self, index: usize, sequence: &[Layer]) -> bool {
+        match self {
+            Self::None => false,
+            Self::Each => index + 1 < sequence.len(),
+            Self::After(labels) => sequence.get(index).is_some_and(|layer| labels.contains(&layer.label)),
+        }
+    }
 }
 
 points! {
     /// When dropped layers really die: PyTorch's 4-bit parameter refers to its layer, so only a cyclic collection frees it.
-    Gc, Never = "never", "gc point"
+    ///
+    /// A collection frees every layer dropped until then.
+    Gc, "gc point" {
+        /// Never: every layer lives until the process ends.
+        Never = "never",
+        /// At each drop, of the warm-up too.
+        Each,
+        /// When a layer with one of these labels is dropped.
+        After,
+    }
+}
+
+impl Gc {
+    /// Whether the collector runs when the layer called `label` is dropped; the warm-up has no label.
+    pub fn is_at_drop_of(&self, label: Option<&str>) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Each => true,
+            Self::After(labels) => label.is_some_and(|label| labels.contains(label)),
+        }
+    }
 }
 
 words! {
@@ -320,7 +350,7 @@ words! {
 
 impl Storage {
     /// Bytes of one element.
-    pub const fn bytes(self) -> u32 {
+    pub const fn bytes(self) -> u64 {
         match self {
             Self::Uint8 => 1,
             Self::Bf16 | Self::Fp16 => 2,
@@ -333,13 +363,23 @@ words! {
     /// A floating-point type of activations and products.
     #[derive(Default)]
     FloatType {
-        /// Brain float.
+        /// bfloat16: 8 significant bits.
         #[default]
         Bf16 = "bf16",
-        /// Half float.
+        /// IEEE binary16: 11 significant bits, largest finite value 65504.
         Fp16 = "fp16",
-        /// Single precision.
+        /// IEEE binary32: 24 significant bits.
         Fp32 = "fp32",
+    }
+}
+
+impl FloatType {
+    /// Bytes of one element.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Bf16 | Self::Fp16 => 2,
+            Self::Fp32 => 4,
+        }
     }
 }
 
@@ -361,14 +401,14 @@ words! {
     /// How device memory is requested.
     #[derive(Default)]
     AllocatorKind {
-        /// PyTorch's caching allocator.
+        /// PyTorch's caching allocator with its default settings on one stream.
         #[default]
         Caching = "caching",
-        /// One cudaMalloc and cudaFree per tensor.
+        /// Every request is its own `cudaMalloc` and every release its own `cudaFree`.
         Direct = "direct",
-        /// cudaMallocAsync.
+        /// The driver's stream-ordered pool (`cudaMallocAsync`).
         Async = "async",
-        /// cuMemCreate and cuMemMap.
+        /// Growing segments on reserved virtual addresses (`cuMemMap`).
         Vmm = "vmm",
     }
 }
@@ -414,31 +454,28 @@ words! {
 words! {
     /// One step of a clean-up between layers.
     HygieneStep {
-        /// Drop the layer.
+        /// Forget the layer (`del layer`). The input and the result stay.
         Drop = "drop",
-        /// Return cached blocks to the driver.
+        /// Return the cached segments to the driver (`torch.cuda.empty_cache()`).
         EmptyCache = "empty_cache",
-        /// Wait for the device.
+        /// Wait for the device (`torch.cuda.synchronize()`).
         Sync = "sync",
-        /// Run the cyclic collection.
+        /// Run the cyclic collection (`gc.collect()`), whatever the axis `gc` says.
         Gc = "gc",
     }
 }
 
+impl HygieneStep {
+    /// The steps of the report of bitsandbytes issue 1936, in its order.
+    pub const DEFAULT: [Self; 3] = [Self::Drop, Self::EmptyCache, Self::Sync];
+}
+
 fn all_steps() -> Vec<HygieneStep> {
-    vec![HygieneStep::Drop, HygieneStep::EmptyCache, HygieneStep::Sync]
+    HygieneStep::DEFAULT.to_vec()
 }
 
 fn is_all_steps(steps: &[HygieneStep]) -> bool {
-    steps == [HygieneStep::Drop, HygieneStep::EmptyCache, HygieneStep::Sync]
-}
-
-fn sixty_four() -> u32 {
-    64
-}
-
-fn is_sixty_four(value: &u32) -> bool {
-    *value == 64
+    steps == HygieneStep::DEFAULT
 }
 
 fn yes() -> bool {

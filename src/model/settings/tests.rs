@@ -3,15 +3,15 @@
 use super::*;
 
 fn layers() -> Vec<Layer> {
-    vec![Layer { in_features: 64, out_features: 128, label: "A".to_owned() }]
+    vec![Layer { label: "A".to_owned(), shape: Shape::new(64, 128).unwrap() }]
 }
 
 fn every_field_set() -> Settings {
     let mut linear4bit = Linear4bitSettings::of(layers());
     linear4bit.allocator = AllocatorKind::Vmm;
     linear4bit.backend = Backend::Cpu;
-    linear4bit.batch = 2;
-    linear4bit.blocksize = 128;
+    linear4bit.batch = Batch::new(2).unwrap();
+    linear4bit.blocksize = Blocksize::new(128).unwrap();
     linear4bit.check = Check::Each;
     linear4bit.compute = FloatType::Fp16;
     linear4bit.double_quant = false;
@@ -98,6 +98,7 @@ fn watching_longer_does_not_make_another_cell() {
     patient.watch.timeout = Limit::After(Millis::from_secs(60));
     patient.watch.stages.push(StagePattern { name: "a".to_owned(), regex: "b".to_owned() });
     assert_eq!(settings.cell_id(), patient.cell_id());
+    assert_eq!(patient.clone().identify(), patient.cell_id());
     patient.iterations = 2;
     assert_ne!(settings.cell_id(), patient.cell_id());
 }
@@ -106,11 +107,31 @@ fn watching_longer_does_not_make_another_cell() {
 fn a_point_after_a_layer_is_where_its_label_is() {
     let sequence: Vec<Layer> = ["A", "B", "A"]
         .iter()
-        .map(|label| Layer { in_features: 1, out_features: 1, label: (*label).to_owned() })
+        .map(|label| Layer { label: (*label).to_owned(), shape: Shape::new(1, 1).unwrap() })
         .collect();
     let at = |hygiene: &str| -> Vec<usize> {
         let hygiene: Hygiene = hygiene.parse().unwrap();
         (0..3).filter(|index| hygiene.is_after(*index, &sequence)).collect()
     };
     assert_eq!((at("none"), at("each"), at("after:A"), at("after:B")), (vec![], vec![0, 1], vec![0, 2], vec![1]));
+}
+
+#[test]
+fn a_collection_is_at_the_drop_of_a_layer_and_only_each_names_the_warm_up() {
+    let at = |gc: &str| -> Vec<bool> {
+        let gc: Gc = gc.parse().unwrap();
+        [Some("A"), Some("B"), None].into_iter().map(|label| gc.is_at_drop_of(label)).collect()
+    };
+    assert_eq!(at("never"), [false; 3]);
+    assert_eq!(at("each"), [true; 3]);
+    assert_eq!(at("after:B"), [false, true, false]);
+}
+
+#[test]
+fn settings_with_dimensions_out_of_range_are_not_read() {
+    for wrong in [r#""batch":0"#, r#""batch":5000"#, r#""blocksize":96"#] {
+        let json = format!(r#"{{{wrong},"sequence":[[64,64,"A"]]}}"#);
+        assert!(serde_json::from_str::<Linear4bitSettings>(&json).is_err(), "{json}");
+    }
+    assert!(serde_json::from_str::<Linear4bitSettings>(r#"{"sequence":[[0,64,"A"]]}"#).is_err());
 }

@@ -5,10 +5,11 @@
 use rayon::prelude::*;
 
 use super::{TASK_ELEMENTS, zeroed};
+use crate::model::settings::Blocksize;
 use crate::workload::reference::codebook::CodeBook;
 use crate::workload::reference::numbers::{Element, flush};
 use crate::workload::reference::quantize_4bit::Quantized;
-use crate::workload::spec::{Blocksize, LayerError};
+use crate::workload::spec::LayerError;
 
 /// The first `n` elements of `quantized` in the format `T`.
 ///
@@ -41,7 +42,7 @@ impl Blocks<'_> {
     /// Decodes `out.len()` elements from element `start` on, each passed through `round`.
     pub(crate) fn decode<T: Copy>(&self, start: usize, out: &mut [T], round: impl Fn(f32) -> T) {
         let codes = self.book.kernel_table();
-        let blocksize = self.blocksize.get();
+        let blocksize = self.blocksize.elements();
         let (mut at, mut out) = (start, out);
         while !out.is_empty() {
             let block = at / blocksize;

@@ -11,8 +11,9 @@ use rayon::prelude::*;
 use super::dequantize::Blocks;
 use super::rounding::FastElement;
 use super::zeroed;
+use crate::model::settings::Blocksize;
 use crate::workload::reference::gemv_4bit::PackedMatrix;
-use crate::workload::spec::{Blocksize, LayerError};
+use crate::workload::spec::LayerError;
 
 /// Independent sums of one dot product.
 const SUMS: usize = 16;
@@ -24,7 +25,7 @@ const TASK_ROWS: usize = 16;
 /// # Errors
 /// If the host does not give the memory for the result, or `matrix` has a block size no kernel is built for.
 pub fn matmul<T: FastElement + Default>(matrix: PackedMatrix<'_>, x: &[T]) -> Result<Vec<T>, LayerError> {
-    let blocksize = Blocksize::new(matrix.blocksize)?;
+    let blocksize = Blocksize::of_elements(matrix.blocksize)?;
     let blocks = Blocks { packed: matrix.packed, absmax: matrix.absmax, book: matrix.book, blocksize };
     let rows = x.len() / matrix.in_features;
     let x: Vec<f32> = x.iter().map(|element| element.widen()).collect();

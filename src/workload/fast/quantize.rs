@@ -6,10 +6,11 @@
 use rayon::prelude::*;
 
 use super::{TASK_ELEMENTS, zeroed};
+use crate::model::settings::Blocksize;
 use crate::workload::reference::codebook::{CodeBook, FP4_INDEX_BY_COUNT, FP4_THRESHOLDS, NF4_THRESHOLDS};
 use crate::workload::reference::numbers::{Element, flush, reciprocal_flushed};
 use crate::workload::reference::quantize_4bit::Quantized;
-use crate::workload::spec::{Blocksize, LayerError};
+use crate::workload::spec::LayerError;
 
 /// Elements whose indices are found together.
 const GROUP: usize = 32;
@@ -19,7 +20,7 @@ const GROUP: usize = 32;
 /// # Errors
 /// If the host does not give the memory for the result.
 pub fn quantize_4bit<T: Element>(x: &[T], book: CodeBook, blocksize: Blocksize) -> Result<Quantized, LayerError> {
-    let blocksize = blocksize.get();
+    let blocksize = blocksize.elements();
     let mut packed = zeroed::<u8>(x.len().div_ceil(2), "packed weights")?;
     let mut absmax = zeroed::<f32>(x.len().div_ceil(blocksize), "absmax")?;
     let tasks = x

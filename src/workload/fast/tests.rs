@@ -5,12 +5,12 @@ use proptest::prelude::*;
 
 use super::rounding::FastElement;
 use super::*;
+use crate::model::settings::Blocksize;
 use crate::workload::reference;
 use crate::workload::reference::codebook::CodeBook;
 use crate::workload::reference::gemv_4bit::PackedMatrix;
 use crate::workload::reference::numbers::Element;
 use crate::workload::reference::quantize_4bit::Quantized;
-use crate::workload::spec::Blocksize;
 
 /// Ordinary weights, and now and then any bit pattern: subnormals, infinities, NaN, huge values.
 fn value() -> impl Strategy<Value = f32> {
@@ -50,12 +50,13 @@ fn bits<T: Element>(values: &[T]) -> Vec<u32> {
 
 fn check_quantize<T: Element + Default>(values: &[f32], book: CodeBook, blocksize: Blocksize) {
     let x: Vec<T> = values.iter().map(|value| T::round(*value)).collect();
-    let twin = reference::quantize_4bit::quantize_4bit(&x, book, blocksize.get());
+    let twin = reference::quantize_4bit::quantize_4bit(&x, book, blocksize.elements());
     let fast = quantize::quantize_4bit(&x, book, blocksize).unwrap();
     assert_eq!(fast.packed, twin.packed);
     assert_eq!(bits(&fast.absmax), bits(&twin.absmax));
     let n = x.len();
-    let twin = reference::dequantize_4bit::dequantize_4bit::<T>(&fast.packed, &fast.absmax, book, blocksize.get(), n);
+    let twin =
+        reference::dequantize_4bit::dequantize_4bit::<T>(&fast.packed, &fast.absmax, book, blocksize.elements(), n);
     assert_eq!(bits(&dequantize::dequantize_4bit::<T>(&fast, book, blocksize, n).unwrap()), bits(&twin));
 }
 

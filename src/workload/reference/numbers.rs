@@ -4,38 +4,9 @@
 
 use half::{bf16, f16};
 
-/// A floating-point format of activations, weights before packing, and results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FloatType {
-    /// bfloat16: 8 significant bits.
-    Bf16,
-    /// IEEE binary16: 11 significant bits, largest finite value 65504.
-    Fp16,
-    /// IEEE binary32: 24 significant bits.
-    Fp32,
-}
+use crate::model::settings::FloatType;
 
 impl FloatType {
-    /// Every format, in the order of the matrix language.
-    pub const ALL: [Self; 3] = [Self::Bf16, Self::Fp16, Self::Fp32];
-
-    /// The name in matrices and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bf16 => "bf16",
-            Self::Fp16 => "fp16",
-            Self::Fp32 => "fp32",
-        }
-    }
-
-    /// Size of one element in bytes.
-    pub const fn size_bytes(self) -> usize {
-        match self {
-            Self::Bf16 | Self::Fp16 => 2,
-            Self::Fp32 => 4,
-        }
-    }
-
     /// Significant bits, the implicit one included.
     pub const fn significant_bits(self) -> i32 {
         match self {
@@ -167,7 +138,7 @@ mod tests {
             assert_eq!(FloatType::Bf16.ulp_at(brain.to_f64()), gap, "{value}");
         }
         assert_eq!(FloatType::Fp32.ulp_at(0.0), f64::from(f32::from_bits(1)));
-        for format in FloatType::ALL {
+        for &format in FloatType::ALL {
             assert_eq!(format.unit_roundoff(), format.ulp_at(1.0) / 2.0);
         }
     }

@@ -238,7 +238,7 @@ impl<'a> StatusFold<'a> {
                 format!("{} of {} is running", open.trial, open.label)
             }
             (_, _, None) => "open the run".to_owned(),
-            (_, _, Some(boot)) => self.in_words(&decide(&self.state, self.agenda, boot)),
+            (_, _, Some(boot)) => self.in_words(&decide(&self.state, &self.agenda_as_opened(), boot)),
         };
         let waits = self.waits(&standing, harness, here);
         let name = run.as_ref().map_or_else(String::new, |run| format!(" {run}"));
@@ -264,6 +264,13 @@ impl<'a> StatusFold<'a> {
             cells,
             standing,
         }
+    }
+
+    /// The agenda with the permission that the run was opened with: a reader is given none, and would take every boot
+    /// that is needed for one that cannot be had.
+    fn agenda_as_opened(&self) -> Agenda {
+        let may_reboot = self.state.opened.as_ref().map_or(self.agenda.may_reboot, |opened| opened.allowed.reboot);
+        Agenda { may_reboot, ..self.agenda.clone() }
     }
 
     fn open(&self) -> Option<OpenStatus> {

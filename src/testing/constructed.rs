@@ -371,7 +371,7 @@ pub(crate) fn board_script(label: &str, trial: &TrialId) -> Fate {
         ("baseline", 2) => Fate::Reboots { at: "C.forward", readable: true, panic: true },
         ("baseline", _) => reboots("C.forward"),
         ("warmup=256x256", 5) => reboots("C.forward"),
-        ("batch=8", 3) => cuda_error("C.forward"),
+        ("batch=8", 1) => cuda_error("C.forward"),
         ("batch=8", _) => killed("C.construct"),
         ("start=warm", _) => silent(),
         (_, _) => passes(13_200 + u64::from(round) * 10),

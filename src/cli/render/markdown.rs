@@ -112,6 +112,7 @@ fn range(durations: Durations) -> String {
     let Durations { trials, median, shortest, longest } = durations;
     match trials {
         1 => duration(median),
+        _ if duration(shortest) == duration(longest) => duration(median),
         _ => format!("{} ({}–{})", duration(median), duration(shortest), duration(longest)),
     }
 }

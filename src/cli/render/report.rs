@@ -6,7 +6,7 @@ use super::style::{Colour, Style, wrap};
 use super::table::{Align, Row, cut, elastic, fixed, table};
 use super::{counted, duration, megabytes, one_line, source, surprise};
 use crate::decide::plan::CellRole;
-use crate::decide::report::{CellReport, Report, Sampled, SignatureCount, Standing};
+use crate::decide::report::{CellReport, Reason, Report, Sampled, SignatureCount, Standing};
 use crate::model::journal::Persistence;
 
 /// The most rows of the table; a run with more shows those that say something first.
@@ -237,13 +237,13 @@ fn short(out: &mut String, report: &Report, style: &Style) {
     more(out, short.len().saturating_sub(ENTRIES_MAX));
 }
 
-/// Why trials were excluded: `2 × void: reason`.
+/// Why trials were excluded: `2 × void (before-hello): exit 127`.
 pub(super) fn reasons(cell: &CellReport) -> String {
-    let words: Vec<String> = cell
-        .excluded_why
-        .iter()
-        .map(|reason| format!("{} × {}: {}", reason.count, reason.verdict, one_line(&reason.why)))
-        .collect();
+    let in_words = |reason: &Reason| {
+        let why = reason.why.as_deref().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
+        format!("{} × {} ({}){why}", reason.count, reason.verdict, reason.rule)
+    };
+    let words: Vec<String> = cell.excluded_why.iter().map(in_words).collect();
     if words.is_empty() { "no trial of it was judged".to_owned() } else { words.join("; ") }
 }
 

@@ -81,7 +81,7 @@ pub(super) fn wrap(out: &mut String, first: &str, text: &str, columns: usize) {
     let mut used = indent;
     out.push_str(first);
     let mut is_start = true;
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
+    for word in unbroken(text) {
         let length = word.chars().count();
         if !is_start && used + 1 + length > columns {
             let _ = write!(out, "\n{:indent$}", "");
@@ -97,4 +97,22 @@ pub(super) fn wrap(out: &mut String, first: &str, text: &str, columns: usize) {
         is_start = false;
     }
     out.push('\n');
+}
+
+/// The words of `text`, a per cent sign kept with its figure.
+fn unbroken(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text.trim_start_matches(' ');
+    std::iter::from_fn(move || {
+        let mut end = 0;
+        loop {
+            end += rest[end..].find(' ').unwrap_or(rest.len() - end);
+            if !rest[end..].starts_with(" %") {
+                break;
+            }
+            end += 1;
+        }
+        let (word, after) = rest.split_at(end);
+        rest = after.trim_start_matches(' ');
+        (!word.is_empty()).then_some(word)
+    })
 }

@@ -146,8 +146,11 @@ pub struct Durations {
 pub struct Reason {
     /// The verdict.
     pub verdict: Verdict,
-    /// In words; the rule's label where nothing more was said.
-    pub why: String,
+    /// Label of the rule that gave it.
+    pub rule: String,
+    /// In words, if more was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// How often.
     pub count: u64,
 }
@@ -253,13 +256,13 @@ impl CellFold {
     }
 
     fn exclude(&mut self, result: &TrialResult) {
-        let verdict = result.judgement.verdict;
-        let why = result.judgement.detail.as_deref().unwrap_or(&result.rule);
-        let known = self.reasons.iter_mut().find(|reason| reason.verdict == verdict && reason.why == why);
-        if let Some(reason) = known {
+        let (verdict, why) = (result.judgement.verdict, &result.judgement.detail);
+        let is_known =
+            |reason: &&mut Reason| (reason.verdict, &reason.rule, &reason.why) == (verdict, &result.rule, why);
+        if let Some(reason) = self.reasons.iter_mut().find(is_known) {
             reason.count += 1;
         } else if self.reasons.len() < TALLIED_REASONS_MAX {
-            self.reasons.push(Reason { verdict, why: why.to_owned(), count: 1 });
+            self.reasons.push(Reason { verdict, rule: result.rule.clone(), why: why.clone(), count: 1 });
         }
     }
 

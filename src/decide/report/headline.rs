@@ -24,9 +24,13 @@ pub struct Headline {
 pub(super) fn headlines(cells: &[CellReport], standing: &Standing) -> Vec<Headline> {
     let provenances = [Provenance::Measured, Provenance::Injected, Provenance::Simulated, Provenance::Transcribed];
     let so_far = if standing.is_final() { "" } else { "so far, " };
-    let headlines: Vec<Headline> =
+    let mut headlines: Vec<Headline> =
         provenances.into_iter().filter_map(|provenance| headline(cells, provenance, so_far)).collect();
-    if !headlines.is_empty() {
+    if let Some(first) = headlines.first_mut() {
+        let untested = cells.iter().filter(|cell| cell.role == CellRole::Sample && cell.counted() == 0).count();
+        if untested > 0 && standing.is_final() {
+            first.text += &format!("; not tested: {}", cells_word(untested));
+        }
         return headlines;
     }
     let text = format!("{so_far}nothing is known: no trial of {} was counted", cells_word(cells.len()));
@@ -65,13 +69,10 @@ fn headline(cells: &[CellReport], provenance: Provenance, so_far: &str) -> Optio
     })
 }
 
-/// The cell with the highest observed rate, and of those the one with most trials.
+/// The cell whose rate is at least the highest: one fault in one trial says less than seven in nine.
 fn worst<'a>(faulty: &[(&'a CellReport, &'a Sampled)]) -> Option<(&'a CellReport, &'a Sampled)> {
-    let key = |sampled: &Sampled| (sampled.rate.observed().unwrap_or_default(), sampled.rate.counted);
-    faulty.iter().copied().reduce(|best, next| {
-        let is_higher = key(next.1).partial_cmp(&key(best.1)) == Some(std::cmp::Ordering::Greater);
-        if is_higher { next } else { best }
-    })
+    let is_higher = |next: &Sampled, best: &Sampled| next.rate.low > best.rate.low;
+    faulty.iter().copied().reduce(|best, next| if is_higher(next.1, best.1) { next } else { best })
 }
 
 /// `7/9 (77.8 %, 95 % CI 40.0–97.2 %) reboot`.

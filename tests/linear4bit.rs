@@ -292,7 +292,8 @@ fn a_fault_that_cannot_be_injected_is_not_a_pass() {
 
 #[test]
 fn what_this_build_cannot_do_is_refused_before_anything_runs() {
-    let refused: [(fn(&mut Linear4bitSettings), &str); 4] = [
+    type Change = fn(&mut Linear4bitSettings);
+    let refused: [(Change, &str); 4] = [
         (|l| l.backend = Backend::Cuda, "no CUDA"),
         (|l| l.quant = QuantType::Nvfp4, "nvfp4"),
         (|l| l.kernels = KernelSet::Tuned, "tuned"),

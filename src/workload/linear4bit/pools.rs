@@ -123,7 +123,7 @@ mod tests {
         drop(parent);
         let (sender, receiver) = channel::<()>();
         let pools = Pools::new(0).unwrap();
-        let patient = move || drop(receiver.recv_timeout(Duration::from_millis(50)));
+        let patient = move || receiver.recv_timeout(Duration::from_millis(50)).is_err();
         let result = compute_on(&pools.all, Duration::from_millis(1), &mut reporter, patient);
         assert!(matches!(result, Err(WorkError::Conversation(_))), "{result:?}");
         drop(sender);

@@ -184,16 +184,20 @@ fn surroundings(settings: &Settings, lacking: &mut Lacking) {
     lacking.needs(Capability::Observer, *observer != Observer::None, || {
         format!("observe the process (observer = \"{observer}\")")
     });
+    other_programs(companion.as_ref(), prelude.as_ref(), lacking);
+    lacking.needs(Capability::Identity, !identity.is_empty() || names_a_revision(settings), || {
+        format!("prepare the executable or library under test (identity = {identity:?})")
+    });
+}
+
+fn other_programs(companion: Option<&Companion>, prelude: Option<&Prelude>, lacking: &mut Lacking) {
     lacking.needs(Capability::Companion, companion.is_some(), || {
-        let when = companion.as_ref().map(|Companion { when, .. }| when.as_str()).unwrap_or_default();
+        let when = companion.map(|Companion { when, .. }| when.as_str()).unwrap_or_default();
         format!("run another program {when} the trial (companion)")
     });
     lacking.needs(Capability::Prelude, prelude.is_some(), || match prelude {
         Some(Prelude::Forward(shape)) => format!("run a layer of {shape} in an earlier process (prelude)"),
         Some(Prelude::Command(_)) | None => "run a command before the trial (prelude)".into(),
-    });
-    lacking.needs(Capability::Identity, !identity.is_empty() || names_a_revision(settings), || {
-        format!("prepare the executable or library under test (identity = {identity:?})")
     });
 }
 

@@ -21,13 +21,14 @@ use std::convert::Infallible;
 
 use crate::model::allocator::{AccountingSegments, CachingAllocator, DeviceAllocator, DirectAllocator};
 use crate::model::capability::{BuildCapabilities, cannot};
+use crate::model::ids::IdError;
 use crate::model::linear4bit_program::{DeviceModel, Linear4bitMemory, PredictedMemory};
 use crate::model::outcome::PeakMemory;
 use crate::model::protocol::FailureKind;
-use crate::model::settings::{AllocatorKind, KernelSet, Linear4bitSettings, Settings, WorkloadSettings};
+use crate::model::settings::{AllocatorKind, KernelSet, Linear4bitSettings, Settings, Shape, WorkloadSettings};
 use crate::model::verdict::StageName;
 use crate::workload::reference::codebook::CodeBook;
-use crate::workload::spec::{LayerError, LayerSpec, StatisticsKind};
+use crate::workload::spec::{LayerError, LayerSpec, NoCodeBook, StatisticsKind};
 use crate::workload::worker::{Reporter, WorkError};
 
 use performer::Performer;
@@ -89,8 +90,7 @@ impl<'a> Course<'a> {
         let memory = Linear4bitMemory::of(linear4bit, settings.iterations, EMULATED_DEVICE);
         let memory = memory.map_err(|reason| WorkError::unsupported(reason.to_string()))?;
         let book = linear4bit.quant.try_into();
-        let book =
-            book.map_err(|reason: crate::workload::spec::NoCodeBook| WorkError::unsupported(reason.to_string()))?;
+        let book = book.map_err(|reason: NoCodeBook| WorkError::unsupported(reason.to_string()))?;
         Ok(Self { settings, linear4bit, memory, book, seed })
     }
 
@@ -102,7 +102,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn spec(&self, shape: crate::model::settings::Shape) -> LayerSpec {
+    fn spec(&self, shape: Shape) -> LayerSpec {
         LayerSpec {
             shape,
             book: self.book,
@@ -127,7 +127,7 @@ fn perform<A: DeviceAllocator<Fault = Infallible>>(
 }
 
 fn stage_name(name: &str) -> Result<StageName, WorkError> {
-    name.parse().map_err(|error| WorkError::unsupported(format!("{error}")))
+    name.parse().map_err(|error: IdError| WorkError::unsupported(error.to_string()))
 }
 
 impl From<LayerError> for WorkError {

@@ -177,3 +177,21 @@ fn every_child_runs_as_the_invoker() {
         "{outcome:?}"
     );
 }
+
+#[test]
+fn a_program_runs_on_the_cpus_it_is_given_and_not_at_all_without_them() {
+    let mut bench = Bench::new();
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let list = |status: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        line.trim().to_owned()
+    };
+    let first = list(&own).split([',', '-']).next().unwrap().to_owned();
+    let command = CommandLine { cpus: first.parse().unwrap(), ..argv(&["/bin/cat", "/proc/self/status"]) };
+    let outcome = bench.run(Program::Command(command)).1;
+    assert_eq!((outcome.exit, list(&bench.read("stdout.log"))), (Exit::Code(0), first));
+
+    let command = CommandLine { cpus: "1023".parse().unwrap(), ..argv(&["/bin/true"]) };
+    let Exit::NotStarted(reason) = bench.run(Program::Command(command)).1.exit else { panic!("it was started") };
+    assert!(reason.contains("cannot run on cpus 1023"), "{reason}");
+}

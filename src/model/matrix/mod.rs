@@ -17,6 +17,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::ids::ContentDigest;
+use super::settings::Shape;
 use super::words::words;
 
 mod axis;
@@ -104,7 +105,7 @@ pub struct Matrix {
     /// What kind of workload it has.
     pub kind: WorkloadKind,
     /// Input and output features by name.
-    pub shapes: BTreeMap<String, crate::model::settings::Shape>,
+    pub shapes: BTreeMap<String, Shape>,
     /// The axes, in the order of the file.
     pub axes: Vec<Axis>,
     /// Combinations that are never run.

@@ -93,9 +93,12 @@ mod tests {
         let pools = Pools::new(1).unwrap();
         // It ends only when the parent has heard two beats.
         let listen = move || {
-            let mut lines = [String::new(), String::new()];
-            lines.iter_mut().for_each(|line| drop(parent.read_line(line).unwrap()));
-            lines
+            let mut line = || {
+                let mut line = String::new();
+                parent.read_line(&mut line).unwrap();
+                line
+            };
+            [line(), line()]
         };
         let heard = compute_on(&pools.all, Duration::from_millis(1), &mut reporter, listen).unwrap();
         assert_eq!(heard, ["\"beat\"\n", "\"beat\"\n"]);
@@ -120,7 +123,7 @@ mod tests {
         drop(parent);
         let (sender, receiver) = channel::<()>();
         let pools = Pools::new(0).unwrap();
-        let patient = move || drop(receiver.recv_timeout(Duration::from_millis(50)));
+        let patient = move || receiver.recv_timeout(Duration::from_millis(50)).is_err();
         let result = compute_on(&pools.all, Duration::from_millis(1), &mut reporter, patient);
         assert!(matches!(result, Err(WorkError::Conversation(_))), "{result:?}");
         drop(sender);

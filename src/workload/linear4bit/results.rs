@@ -9,7 +9,7 @@ use super::pools::Pools;
 use crate::model::linear4bit_program::{LayerIndex, Place};
 use crate::model::protocol;
 use crate::workload::host_weight::WeightSource;
-use crate::workload::kept::{Columns, Kept, Sample, StoredRows};
+use crate::workload::kept::{Columns, Kept, Sample, Stored, StoredRows};
 use crate::workload::layer::Layer;
 use crate::workload::oracle::{self, Checked, Mismatch, Sampling};
 use crate::workload::reference::numbers::Reciprocal;
@@ -151,7 +151,7 @@ impl<'a> Results<'a> {
         let x = self.input(*index);
         let living = self.layers.get(index);
         let (packed, statistics) = match (living, sample) {
-            (Some(layer), _) => (crate::workload::kept::Stored::Whole(layer.packed()), layer.statistics().into()),
+            (Some(layer), _) => (Stored::Whole(layer.packed()), layer.statistics().into()),
             (None, Some(sample)) => (sample.packed(), sample.statistics()),
             (None, None) => unreachable!("a layer that goes before it is compared leaves a sample"),
         };

@@ -233,6 +233,17 @@ fn write_whole(path: &str, bytes: &[u8]) -> io::Result<()> {
     std::fs::rename(draft, path)
 }
 
+/// Takes one file out of `dir`, and waits for it: so that a test lets one trial at a time go on.
+fn take(dir: &Path) {
+    loop {
+        let token = std::fs::read_dir(dir).ok().and_then(|mut entries| entries.next()?.ok());
+        if token.is_some_and(|token| std::fs::remove_file(token.path()).is_ok()) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,16 +265,5 @@ mod tests {
     #[test]
     fn a_reply_without_a_conversation_is_an_error() {
         assert!(play("done", None).is_err());
-    }
-}
-
-/// Takes one file out of `dir`, and waits for it: so that a test lets one trial at a time go on.
-fn take(dir: &Path) {
-    loop {
-        let token = std::fs::read_dir(dir).ok().and_then(|mut entries| entries.next()?.ok());
-        if token.is_some_and(|token| std::fs::remove_file(token.path()).is_ok()) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -114,8 +114,8 @@ fn each_package_is_named_by_its_owner_alone() {
 fn the_owners_are_in_the_architecture() {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md")).unwrap();
     for (package, _) in OWNERS {
-        let name = package.replace('_', "-");
-        assert!(text.contains(&name), "docs/architecture.md does not say who owns {name}");
+        let known = text.contains(package) || text.contains(&package.replace('_', "-"));
+        assert!(known, "docs/architecture.md does not say who owns {package}");
     }
 }
 

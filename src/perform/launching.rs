@@ -1,6 +1,5 @@
 //! From a cell to the child that runs it: program, environment, deadlines, injected fault.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,9 +10,10 @@ use crate::decide::plan::{Cell, InjectedFault as PlannedFault};
 use crate::model::ids::TrialId;
 use crate::model::journal::Invoker;
 use crate::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
-use crate::model::settings::{Backend, CommandSettings, EnvOp, Settings, WorkloadSettings};
+use crate::model::settings::{Backend, CommandSettings, Settings, WorkloadSettings};
 use crate::model::template::{RunTimeHole, Template};
 use crate::model::verdict::StageName;
+use crate::perform::environment::changes;
 use crate::perform::supervise::{CommandLine, Deadlines, EnvChange, GRACE, KILL_WAIT, Program};
 
 /// The most memory that one compiled pattern may take, in bytes.
@@ -90,13 +90,17 @@ fn regex(pattern: &str) -> Result<Regex, String> {
 }
 
 fn resolve(template: &Template, context: TrialContext<'_>) -> Result<String, String> {
-    let value = |hole| match hole {
+    let filled = template.resolve(|hole| fill(hole, context));
+    filled.map_err(|name| format!("the placeholder {{{name}}} was never filled"))
+}
+
+fn fill(hole: RunTimeHole, context: TrialContext<'_>) -> String {
+    match hole {
         RunTimeHole::MatrixDir => context.matrix_dir.to_owned(),
         RunTimeHole::TrialDir => context.trial_dir.display().to_string(),
         // Cells with a revision are set aside before they get here: no revision is prepared by this build.
         RunTimeHole::RevSrc | RunTimeHole::RevDir | RunTimeHole::RevId => String::new(),
-    };
-    template.resolve(value).map_err(|name| format!("the placeholder {{{name}}} was never filled"))
+    }
 }
 
 /// The changes of the environment, from the invoker's values.
@@ -104,41 +108,8 @@ fn resolve(template: &Template, context: TrialContext<'_>) -> Result<String, Str
 /// # Errors
 /// In words, if a placeholder cannot be filled in.
 pub fn environment(settings: &Settings, context: TrialContext<'_>) -> Result<Vec<EnvChange>, String> {
-    let before: BTreeMap<&str, &str> =
-        context.invoker.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    settings
-        .env
-        .iter()
-        .map(|(name, operations)| {
-            let mut value = before.get(name.as_str()).map(|value| (*value).to_owned());
-            for operation in operations {
-                value = edit(value, operation, |template| resolve(template, context))?;
-            }
-            Ok(match value {
-                Some(value) => EnvChange::Set(name.clone(), value),
-                None => EnvChange::Unset(name.clone()),
-            })
-        })
-        .collect()
-}
-
-fn edit(
-    value: Option<String>,
-    operation: &EnvOp,
-    fill: impl Fn(&Template) -> Result<String, String>,
-) -> Result<Option<String>, String> {
-    Ok(match operation {
-        EnvOp::Set(template) => Some(fill(template)?),
-        EnvOp::Unset => None,
-        EnvOp::Append(template) => match value.filter(|value| !value.is_empty()) {
-            Some(value) => Some(format!("{value} {}", fill(template)?)),
-            None => Some(fill(template)?),
-        },
-        EnvOp::Remove(template) => {
-            let flag = fill(template)?;
-            value.map(|value| value.split(' ').filter(|word| *word != flag).collect::<Vec<_>>().join(" "))
-        }
-    })
+    let before = context.invoker.env.iter().cloned().collect();
+    changes(settings, &before, |hole| fill(hole, context)).map_err(|error| error.to_string())
 }
 
 /// When patience with a trial of `settings` ends.

@@ -40,6 +40,15 @@ pub fn examine(settings: &Settings) -> Vec<Finding> {
             &[Knob::Gap, Knob::Iterations],
         ));
     }
+    if let Some(patience) = settings.watch.stage_timeout.millis()
+        && settings.gap >= patience
+    {
+        findings.push(impossible(
+            format!("a gap of {} would be taken for a hang: `stage_timeout` is {patience}", settings.gap),
+            "set `stage_timeout` to more than the gap",
+            &[Knob::Gap],
+        ));
+    }
     match &settings.workload {
         WorkloadSettings::Linear4bit(linear4bit) => layers(linear4bit, &[], &mut findings),
         WorkloadSettings::Stack(stack) => {

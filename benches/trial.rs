@@ -153,7 +153,14 @@ fn main() {
     let one = sample(|| jetfault(&dir, 1));
     let floor_200 = sample(|| floor(&dir, 200)) / 200.0;
     let ours_200 = sample(|| jetfault(&dir, 200)) / 200.0;
-    let ours_2000 = median(vec![jetfault(&dir, 2000)]) / 2000.0;
+    // Interleaved, so that a noisy minute hits both.
+    let (small, large): (Vec<_>, Vec<_>) = (0..3)
+        .map(|_| {
+            let ten = (0..10).map(|_| jetfault(&dir, 200)).sum::<Duration>() / 10;
+            (ten, jetfault(&dir, 2000))
+        })
+        .unzip();
+    let (beside_2000, ours_2000) = (median(small) / 200.0, median(large) / 2000.0);
     let next = archive.as_deref().map(|archive| sample(|| nextest(archive)) / 200.0);
     println!("| what | figure | wanted |");
     println!("|---|---|---|");
@@ -168,7 +175,10 @@ fn main() {
         ),
         None => println!("| cargo-nextest | not installed | |"),
     }
-    println!("| jetfault, a trial of 2,000 | {ours_2000:.2} ms | {:.2}x of 200, at most 1.2x |", ours_2000 / ours_200);
+    println!(
+        "| jetfault, a trial of 2,000 | {ours_2000:.2} ms | {:.2}x of 200, at most 1.2x |",
+        ours_2000 / beside_2000
+    );
     println!("| peak PSS of the harness, 200 trials | {:.1} MiB | under 10 MiB |", peak_pss(&dir, 200));
     println!("| peak PSS of the harness, 10,000 trials | {:.1} MiB | under 10 MiB |", peak_pss(&dir, 10_000));
     fs::remove_dir_all(&dir).unwrap();

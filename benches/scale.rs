@@ -6,7 +6,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use jetfault::decide::agenda::{Agenda, CellHere};
 use jetfault::decide::plan::{Plan, PlanOptions, expand};
-use jetfault::decide::predict::predict;
+use jetfault::decide::predict::Predictor;
 use jetfault::decide::result::ResultFold;
 use jetfault::decide::run::RunState;
 use jetfault::model::evidence::{EvidenceSummary, Fact};
@@ -22,17 +22,17 @@ use jetfault::model::verdict::{Judgement, Provenance, Role, Verdict};
 use jetfault::perform::journal::read_records;
 use jetfault::perform::runner::RunError;
 
-/// 100 x 100 x 10 cells.
+/// 10 sequences, 10 batches, 5 hygienes, 4 storages, 5 block sizes, 2 formats, 5 thread counts: 100,000 cells.
 fn large_matrix() -> String {
-    let numbers = |from: u32, n: u32| (from..from + n).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
-    format!(
-        "[matrix]\nname = \"large\"\ndesign = \"full\"\ntrials = 1\n[workload]\nkind = \"linear4bit\"\nbackend = \"cpu\"\n\
-         [shapes]\nA = [4096, 32768]\nB = [4096, 128256]\nC = [3584, 152064]\n[baseline]\nsequence = \"ABC\"\nbatch = 1\n\
-         iterations = 1\ninit_threads = 1\n[axes]\nbatch = [{}]\niterations = [{}]\ninit_threads = [{}]\n",
-        numbers(2, 99),
-        numbers(2, 99),
-        numbers(2, 9),
-    )
+    "[matrix]\nname = \"large\"\ndesign = \"full\"\ntrials = 1\n[workload]\nkind = \"linear4bit\"\nbackend = \"cpu\"\n\
+     [shapes]\nA = [4096, 32768]\nB = [4096, 128256]\nC = [3584, 152064]\n\
+     [baseline]\nsequence = \"ABC\"\nbatch = 1\nhygiene = \"none\"\nstorage = \"bf16\"\nblocksize = 64\nquant = \"nf4\"\n\
+     init_threads = 1\n[axes]\n\
+     sequence = [\"ACB\", \"BAC\", \"BCA\", \"CAB\", \"CBA\", \"AB\", \"BA\", \"AAB\", \"ABB\"]\n\
+     batch = [2, 3, 4, 5, 6, 7, 8, 9, 10]\nhygiene = [\"each\", \"after:A\", \"after:B\", \"after:A,B\"]\n\
+     storage = [\"uint8\", \"fp16\", \"fp32\"]\nblocksize = [128, 256, 512, 1024]\nquant = [\"fp4\"]\n\
+     init_threads = [2, 3, 4, 5]\n"
+        .to_owned()
 }
 
 fn small_plan(trials: u32) -> Plan {
@@ -106,7 +106,8 @@ fn scale(c: &mut Criterion) {
     group.bench_function("plan of 100,000 cells (under 1 s)", |b| {
         b.iter(|| {
             let mut plan = expand(&parse(&text, "large", &[]).unwrap(), &PlanOptions::default()).unwrap();
-            plan.predict_with(predict);
+            let mut predictor = Predictor::default();
+            plan.predict_with(|settings| predictor.predict(settings));
             assert_eq!(plan.cells.len(), 100_000);
             black_box(plan)
         });

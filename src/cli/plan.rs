@@ -7,7 +7,7 @@ use crate::cli::locate::{self, MatrixSource};
 use crate::cli::output;
 use crate::cli::render;
 use crate::decide::plan::{Plan, PlanError, PlanOptions, expand};
-use crate::decide::predict::predict;
+use crate::decide::predict::Predictor;
 use crate::model::matrix::{Override, parse_bytes};
 
 /// `jetfault plan MATRIX`.
@@ -37,7 +37,8 @@ pub fn make_plan(source: &MatrixSource, args: &MatrixArgs) -> Result<Plan, Failu
     overrides.extend(args.trials.map(Override::trials));
     let matrix = parse_bytes(&source.bytes, &source.name, &overrides).map_err(|e| matrix_failure(e.into()))?;
     let mut plan = expand(&matrix, &PlanOptions { only: args.cell.clone() }).map_err(matrix_failure)?;
-    plan.predict_with(predict);
+    let mut predictor = Predictor::default();
+    plan.predict_with(|settings| predictor.predict(settings));
     Ok(plan)
 }
 

@@ -245,7 +245,7 @@ impl Plan {
     }
 
     /// Fills in the predicted peaks.
-    pub fn predict_with(&mut self, predict: impl Fn(&Settings) -> Option<PredictedPeak>) {
+    pub fn predict_with(&mut self, mut predict: impl FnMut(&Settings) -> Option<PredictedPeak>) {
         for cell in &mut self.cells {
             cell.predicted = predict(&cell.settings);
         }

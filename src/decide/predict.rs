@@ -2,9 +2,25 @@
 //!
 //! Translates settings into the program's words and back into the plan's; the counting is the model's.
 
+use std::collections::HashMap;
+
 use crate::decide::plan::PredictedPeak;
 use crate::model::linear4bit_program::{self, DeviceModel, Linear4bitMemory};
 use crate::model::settings::{Settings, WorkloadSettings};
+
+/// Predicts many cells, of which most differ in nothing that memory depends on.
+#[derive(Debug, Default)]
+pub struct Predictor {
+    known: HashMap<Linear4bitMemory, Option<PredictedPeak>>,
+}
+
+impl Predictor {
+    /// The same as [`predict`].
+    pub fn predict(&mut self, settings: &Settings) -> Option<PredictedPeak> {
+        let memory = memory_of(settings, DeviceModel::ORIN)?;
+        self.known.entry(memory).or_insert_with_key(peak_of).clone()
+    }
+}
 
 /// The peaks of a trial with `settings` on a Jetson Orin, in bytes, if its requests are known before it runs.
 ///
@@ -16,12 +32,18 @@ pub fn predict(settings: &Settings) -> Option<PredictedPeak> {
 
 /// The same on another device.
 pub fn predict_on(settings: &Settings, device: DeviceModel) -> Option<PredictedPeak> {
-    let linear4bit = match &settings.workload {
-        WorkloadSettings::Linear4bit(linear4bit) => linear4bit,
-        WorkloadSettings::Command(_) | WorkloadSettings::Stack(_) => return None,
-    };
-    let memory = Linear4bitMemory::of(linear4bit, settings.iterations, device).ok()?;
-    let peak = linear4bit_program::predict(&memory).ok()?;
+    peak_of(&memory_of(settings, device)?)
+}
+
+fn memory_of(settings: &Settings, device: DeviceModel) -> Option<Linear4bitMemory> {
+    match &settings.workload {
+        WorkloadSettings::Linear4bit(linear4bit) => Linear4bitMemory::of(linear4bit, settings.iterations, device).ok(),
+        WorkloadSettings::Command(_) | WorkloadSettings::Stack(_) => None,
+    }
+}
+
+fn peak_of(memory: &Linear4bitMemory) -> Option<PredictedPeak> {
+    let peak = linear4bit_program::predict(memory).ok()?;
     Some(PredictedPeak {
         allocated_bytes: peak.peak_allocated,
         reserved_bytes: peak.peak_reserved,

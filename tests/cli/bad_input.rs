@@ -101,6 +101,33 @@ fn a_full_disk_stops_the_run_and_a_resume_goes_on_when_there_is_space() {
 }
 
 #[test]
+fn a_disk_that_became_read_only_is_named_and_nothing_is_lost() {
+    let bench = Bench::new();
+    let file = bench.write("one.toml", &matrix("one", 200, ""));
+    let script = format!(
+        "$HARNESS run -q --allow-volatile --results full/results {file} --script 'done' & harness=$!\n\
+         until grep -qs judged full/results/one-001/journal.jsonl; do sleep 0.01; done\n\
+         kill -KILL $harness; wait $harness\n\
+         mount -o remount,ro none full || exit 9\n\
+         $HARNESS report -q --results full/results >/dev/null; [ $? = 3 ] || exit 8\n\
+         $HARNESS resume -q --results full/results 2>err; code=$?; cat err >&2; [ $code = 4 ] || exit 7\n\
+         mount -o remount,rw none full\n\
+         $HARNESS resume -q --results full/results >/dev/null; code=$?"
+    );
+    let said = on_a_small_disk(&bench, 64 << 20, &script).expect("unshare and tmpfs are there");
+    said.fails(0, &["read-only"]);
+    let journal = fs::read_to_string(bench.path("full.kept/results/one-001/journal.jsonl")).unwrap();
+    assert_eq!(journal.matches("\"rule\":\"pass\"").count(), 200);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let bench = Bench::new();
+    let file = bench.write("one.toml", &matrix("one", 1, ""));
+    bench.run(&["run", &file, "--results", "/proc/nowhere"]).fails(4, &["/proc/nowhere"]);
+}
+
+#[test]
 fn a_damaged_journal_stops_everything_and_stays_as_it_is() {
     let bench = Bench::new();
     let file = bench.write("one.toml", &matrix("one", 2, ""));

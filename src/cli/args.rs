@@ -127,7 +127,7 @@ pub struct AllowArgs {
     /// Allow dropping the page cache
     #[arg(long, help_heading = "Permissions")]
     pub allow_drop_caches: bool,
-    /// Allow deliberate faults ([[inject]])
+    /// Allow deliberate faults (`[[inject]]`)
     #[arg(long, help_heading = "Permissions")]
     pub allow_injected_faults: bool,
     /// Allow workloads to run as root
@@ -202,7 +202,7 @@ pub struct StopArgs {
 /// `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// [RUN] TRIAL: the trial's id or a unique beginning of it, after the run if it is not the latest
+    /// The trial: its id or a unique beginning of it; before it the run, if that is not the latest
     #[arg(required = true, num_args = 1..=2, value_name = "[RUN] TRIAL")]
     pub which: Vec<String>,
     /// Output format

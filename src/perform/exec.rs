@@ -1,6 +1,6 @@
 //! The trampoline: what a child does to itself between its birth and the program it is to become.
 //!
-//! The hidden subcommand `__exec` reads one [`ExecRequest`] from the conversation socket, gives up the harness's
+//! The hidden subcommand `__exec` reads one `ExecRequest` from the conversation socket, gives up the harness's
 //! privileges, makes sure that it dies with its parent, and becomes the program. It runs in the child, alone and
 //! single-threaded; it must not read the matrix, the journal or the environment of the harness.
 

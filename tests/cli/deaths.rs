@@ -24,6 +24,16 @@ fn stuck(bench: &Bench) -> std::process::Child {
     harness
 }
 
+/// The same run, its harness killed in that stage, and what follows free to go on; returns the results there were.
+fn killed(bench: &Bench) -> Vec<(String, String)> {
+    let mut harness = stuck(bench);
+    let results = bench.results_of("one-001");
+    kill(&harness, Signal::KILL);
+    harness.wait().unwrap();
+    allow(bench, 3);
+    results
+}
+
 /// Lets that many trials go on.
 fn allow(bench: &Bench, trials: u32) {
     for token in 0..trials {
@@ -34,11 +44,7 @@ fn allow(bench: &Bench, trials: u32) {
 #[test]
 fn a_killed_harness_loses_nothing_and_repeats_only_what_was_open() {
     let bench = Bench::new();
-    let mut harness = stuck(&bench);
-    let before = bench.results_of("one-001");
-    kill(&harness, Signal::KILL);
-    harness.wait().unwrap();
-    allow(&bench, 3);
+    let before = killed(&bench);
     bench.run(&["resume"]).ends(0);
     let after = bench.results_of("one-001");
     for (trial, result) in &before {
@@ -52,11 +58,7 @@ fn a_killed_harness_loses_nothing_and_repeats_only_what_was_open() {
 #[test]
 fn another_boot_makes_the_open_trial_a_reboot_at_its_stage() {
     let bench = Bench::new();
-    let mut harness = stuck(&bench);
-    let before = bench.results_of("one-001");
-    kill(&harness, Signal::KILL);
-    harness.wait().unwrap();
-    allow(&bench, 3);
+    let before = killed(&bench);
     bench.write("sysroot/proc/sys/kernel/random/boot_id", "00000000-0000-4000-8000-00000000beef\n");
     let said = bench.run(&["resume", "--sysroot", bench.path("sysroot").to_str().unwrap()]);
     said.ends(1);
@@ -73,10 +75,7 @@ fn another_boot_makes_the_open_trial_a_reboot_at_its_stage() {
 #[test]
 fn boots_in_between_are_counted_and_lower_the_claim() {
     let bench = Bench::new();
-    let mut harness = stuck(&bench);
-    kill(&harness, Signal::KILL);
-    harness.wait().unwrap();
-    allow(&bench, 3);
+    killed(&bench);
     let journal = bench.journal("one-001");
     let here = journal.split("\"boot\":\"").nth(1).unwrap()[..36].to_owned();
     let listed = |id: &str| format!("{} Sat 2026-05-02 10:00:00 UTC", id.replace('-', ""));
@@ -148,10 +147,7 @@ fn the_children_of_a_dead_harness_are_ended_before_anything_else_starts() {
 #[test]
 fn a_torn_last_line_never_happened_and_is_kept() {
     let bench = Bench::new();
-    let mut harness = stuck(&bench);
-    kill(&harness, Signal::KILL);
-    harness.wait().unwrap();
-    allow(&bench, 3);
+    killed(&bench);
     let path = bench.results().join("one-001/journal.jsonl");
     let mut bytes = fs::read(&path).unwrap();
     bytes.extend_from_slice(b"{\"v\":\"1.0\",\"seq\":99,\"boo");
@@ -165,11 +161,7 @@ fn a_torn_last_line_never_happened_and_is_kept() {
 #[test]
 fn a_result_that_a_reset_emptied_is_made_again_to_the_same_bytes() {
     let bench = Bench::new();
-    let mut harness = stuck(&bench);
-    let before = bench.results_of("one-001");
-    kill(&harness, Signal::KILL);
-    harness.wait().unwrap();
-    allow(&bench, 3);
+    let before = killed(&bench);
     let emptied = bench.results().join("one-001/trials").join(&before[0].0).join("result.json");
     fs::write(&emptied, "").unwrap();
     bench.run(&["resume"]).ends(0);

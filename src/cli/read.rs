@@ -23,7 +23,7 @@ use crate::model::verdict::Provenance;
 use crate::perform::host::{MachineFacts, Sysroot};
 use crate::perform::journal::read_records;
 use crate::perform::runner::{COMMIT_PERIOD_MS, RunError};
-use crate::perform::store::{ResultsDir, RunDir, StoreError, names};
+use crate::perform::store::{ResultsDir, RunDir, names};
 
 /// `jetfault report [RUN]`.
 ///
@@ -175,10 +175,10 @@ fn exit_of(report: &Report) -> Exit {
 
 /// Whether somebody works on a run of `results`: whoever does holds its lock.
 fn harness(results: &ResultsDir) -> Harness {
-    match results.lock() {
-        Ok(_) => Harness::Absent,
-        Err(StoreError::Held { .. }) => Harness::Working,
-        Err(StoreError::NotADirectory(_) | StoreError::Machine(_)) => Harness::Unknown,
+    match results.is_held() {
+        Some(true) => Harness::Working,
+        Some(false) => Harness::Absent,
+        None => Harness::Unknown,
     }
 }
 

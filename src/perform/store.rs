@@ -5,12 +5,15 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::model::ids::RunId;
 use crate::perform::files::{at, make_dir_durably, sync_dir, write_durably};
 use crate::perform::machine::MachineError;
+
+/// The file whose lock a writer of a results directory holds.
+const LOCK: &str = ".lock";
 
 /// Names of the files of a run.
 pub mod names {
@@ -102,7 +105,18 @@ impl ResultsDir {
     /// # Errors
     /// If another process holds it, or the lock file cannot be made.
     pub fn lock(&self) -> Result<File, StoreError> {
-        lock("the results directory", &self.path.join(".lock"))
+        lock("the results directory", &self.path.join(LOCK))
+    }
+
+    /// Whether a writer holds it, as far as `/proc/locks` tells. Trying the lock would tell too, and could make a writer
+    /// that starts at that moment give up.
+    pub fn is_held(&self) -> Option<bool> {
+        let meta = match fs::metadata(self.path.join(LOCK)) {
+            Ok(meta) => meta,
+            Err(error) => return (error.kind() == io::ErrorKind::NotFound).then_some(false),
+        };
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        Some(holds_flock(&locks, meta.dev(), meta.ino()))
     }
 
     /// The runs in it, by name and number.
@@ -241,6 +255,17 @@ fn lock(what: &'static str, path: &Path) -> Result<File, StoreError> {
     }
 }
 
+/// Whether the lines of `/proc/locks` have a flock on the file `inode` of `device`.
+fn holds_flock(locks: &str, device: u64, inode: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let file = format!("{major:02x}:{minor:02x}:{inode}");
+    // `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; those who wait have an arrow after the number.
+    locks
+        .lines()
+        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
+        .any(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&file.as_str()))
+}
+
 /// Reads a file of at most `limit` bytes.
 ///
 /// # Errors
@@ -252,4 +277,32 @@ pub fn read_limited(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_directory_is_seen_without_touching_its_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = ResultsDir::make(dir.path()).unwrap();
+        assert_eq!(results.is_held(), Some(false));
+        let lock = results.lock().unwrap();
+        assert_eq!(results.is_held(), Some(true));
+        assert!(matches!(results.lock(), Err(StoreError::Held { .. })));
+        drop(lock);
+        assert_eq!(results.is_held(), Some(false));
+    }
+
+    #[test]
+    fn a_run_gets_the_next_number_of_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = ResultsDir::make(&dir.path().join("a/b")).unwrap();
+        let files = FirstFiles { matrix: b"m", plan: b"p", machine: b"{}" };
+        let ids: Vec<String> =
+            ["x", "y", "x"].iter().map(|name| results.create_run(name, &files).unwrap().id.to_string()).collect();
+        assert_eq!(ids, ["x-001", "y-001", "x-002"]);
+        assert_eq!(results.runs().unwrap().len(), 3);
+    }
 }

@@ -122,7 +122,7 @@ fn rows_of(cell: &CellReport) -> Vec<Row> {
             sampled.rate.fraction(),
             sampled.rate.bound(),
             time(sampled),
-            sampled.peak_memory.map_or_else(String::new, |peak| megabytes(peak.host_plus_reserved)),
+            peak(sampled.peak_memory.map(|peak| peak.host_plus_reserved)),
             notes(cell, Some(sampled)),
         ];
         let colour = match (sampled.rate.faults, &cell.short) {
@@ -277,4 +277,9 @@ fn untested(out: &mut String, report: &Report, style: &Style) {
         wrap(out, "  ", &text, style.columns());
     }
     more(out, report.untested.len().saturating_sub(ENTRIES_MAX));
+}
+
+/// A worker that died early reported no peak; nothing is not zero.
+fn peak(bytes: Option<u64>) -> String {
+    bytes.filter(|bytes| *bytes > 0).map_or_else(String::new, megabytes)
 }

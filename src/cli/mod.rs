@@ -1,24 +1,118 @@
 //! How people speak to it: arguments, rendering, exit codes.
 
+pub mod args;
+
+pub mod exit;
+
+pub mod errors;
+
+pub mod locate;
+
+pub mod output;
+
+pub mod progress;
+
+pub mod plan;
+
+pub mod run;
+
+pub mod read;
+
+pub mod render;
+
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+use crate::cli::args::{Cli, Command};
+use crate::cli::errors::Outcome;
+use crate::cli::exit::Exit;
+use crate::model::matrix::json_schema;
+use crate::model::outcome::PeakMemory;
+use crate::model::settings::Settings;
+use crate::perform::affinity;
 use crate::perform::exec::{self, ParentFlags};
 use crate::perform::supervise::WORKER_SUBCOMMAND;
-use crate::workload::{fake, worker};
-
-/// Exit code of a command line that makes no sense.
-const EXIT_USAGE: u8 = 2;
+use crate::workload::worker::{Reporter, WorkError};
+use crate::workload::{fake, linear4bit, worker};
 
 /// Runs the command line `args`, the program's name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let args: Vec<OsString> = args.skip(1).collect();
-    match args.split_first() {
+    let args: Vec<OsString> = args.collect();
+    match args.get(1..).and_then(<[OsString]>::split_first) {
         Some((name, rest)) if name == WORKER_SUBCOMMAND => worker_main(rest),
         Some((name, rest)) if name == exec::SUBCOMMAND => exec::main(rest),
-        Some(_) | None => ExitCode::from(EXIT_USAGE),
+        Some(_) | None => people_main(&args),
     }
+}
+
+/// What a person typed.
+fn people_main(args: &[OsString]) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) if error.kind() == ErrorKind::MissingSubcommand => {
+            // With a default from the environment, clap takes an empty command line for a wrong one.
+            eprint!("{}", Cli::command().render_help());
+            return Exit::Usage.into();
+        }
+        Err(error) => {
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            // Nobody may be reading; then there is nothing to tell.
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    start_tracing(cli.global.verbose);
+    let bug = std::panic::catch_unwind(|| perform(&cli));
+    match bug {
+        Ok(Ok(exit)) => exit.into(),
+        Ok(Err(failure)) => {
+            failure.print();
+            failure.exit.into()
+        }
+        Err(_) => {
+            eprintln!("hint: this is a bug of jetfault; everything recorded so far is safe, `jetfault resume` goes on");
+            Exit::Bug.into()
+        }
+    }
+}
+
+fn perform(cli: &Cli) -> Outcome {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Run(args) => run::run(args, global),
+        Command::Plan(args) => plan::plan(args, global),
+        Command::Resume(args) => run::resume(args, global),
+        Command::Status(args) => read::status(args, global),
+        Command::Stop(args) => run::stop(args.run.as_deref(), global),
+        Command::Explain(args) => read::explain(args, global),
+        Command::Report(args) => read::report(args, global),
+        Command::Schema => output::print(schema().as_bytes()).map(|()| Exit::Done),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "jetfault", &mut script);
+            output::print(&script).map(|()| Exit::Done)
+        }
+    }
+}
+
+fn schema() -> String {
+    let mut text = serde_json::to_string_pretty(&json_schema()).expect("a schema has string keys");
+    text.push('\n');
+    text
+}
+
+fn start_tracing(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        2 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(level).without_time().init();
 }
 
 /// `__worker [--parent PID] [--oom-score-adj N] [--script FILE]`: the child of a trial; with a script, a process that
@@ -30,16 +124,22 @@ fn worker_main(args: &[OsString]) -> ExitCode {
         return ExitCode::from(worker::EXIT_NO_CONVERSATION);
     }
     match rest {
-        [] => worker::main(worker::no_cell_work),
+        [] => worker::main(work_on_cell),
         [flag, file] if flag == "--script" => match read_script(file).and_then(|script| fake::play(&script, None)) {
             Ok(code) => ExitCode::from(code),
             Err(error) => {
                 eprintln!("error: {error}");
-                ExitCode::from(EXIT_USAGE)
+                Exit::Usage.into()
             }
         },
-        _ => ExitCode::from(EXIT_USAGE),
+        _ => Exit::Usage.into(),
     }
+}
+
+/// The work on a cell, on the CPUs that its settings name: the worker is still alone with its first thread here.
+fn work_on_cell(settings: &Settings, seed: u64, reporter: &mut Reporter) -> Result<PeakMemory, WorkError> {
+    affinity::confine(&settings.cpus).map_err(|error| WorkError::unsupported(error.to_string()))?;
+    linear4bit::work(settings, seed, reporter)
 }
 
 fn read_script(file: &OsString) -> io::Result<String> {

@@ -1,9 +1,12 @@
 //! Which trial comes next: cells in randomised blocks, repeats at the end of a block, cells set aside.
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
-
+use crate::decide::order::shuffle;
+use crate::decide::plan::{Cell, CellRole, Plan};
+use crate::model::capability::{BuildCapabilities, cannot};
 use crate::model::ids::{CellId, TrialId};
+use crate::model::matrix::TrialsRule;
+use crate::model::protocol::WorkerFault;
+use crate::model::settings::{Start, WorkloadSettings};
 use crate::model::verdict::{Counted, Role};
 
 /// How often an excluded trial is repeated at the end of its block before the cell is short.
@@ -18,14 +21,23 @@ pub const QUARANTINE_STARTS: u8 = 3;
 pub struct Agenda {
     /// The cells.
     pub cells: Vec<AgendaCell>,
-    /// Counted trials wanted per cell.
-    pub rounds: u32,
     /// Seed of the order within blocks.
     pub seed: u64,
     /// The most boots the run may use.
     pub boots_max: u32,
     /// Whether the harness may reboot this machine.
     pub may_reboot: bool,
+}
+
+/// What this machine and this build make of a cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CellHere {
+    /// See [`AgendaCell::may_taint`].
+    pub may_taint: bool,
+    /// See [`AgendaCell::cannot`].
+    pub cannot: Option<String>,
+    /// See [`AgendaCell::unrecorded_ms`].
+    pub unrecorded_ms: u64,
 }
 
 /// One cell of an [`Agenda`].
@@ -35,6 +47,8 @@ pub struct AgendaCell {
     pub id: CellId,
     /// What its trials are for.
     pub role: Role,
+    /// How many counted trials it is to have.
+    pub rounds: u32,
     /// Whether each trial must be the first use of the GPU in its boot.
     pub cold: bool,
     /// Whether a trial may leave a GPU behind that is no longer fit.
@@ -45,18 +59,58 @@ pub struct AgendaCell {
     pub unrecorded_ms: u64,
 }
 
-/// The order of `cells` cells in block `block`: a permutation that depends on nothing but the arguments.
-pub fn block_order(seed: u64, block: u32, cells: usize) -> Vec<u32> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(u64::from(block));
-    let mut order: Vec<u32> = (0..u32::try_from(cells).expect("a plan is limited to fewer cells")).collect();
-    // Fisher-Yates with Lemire's multiply-shift: the bias of at most cells / 2^64 is far below anything seen here.
-    for last in (1..order.len()).rev() {
-        let bound = last as u128 + 1;
-        let pick = (u128::from(rng.next_u64()) * bound) >> 64;
-        order.swap(last, pick as usize);
+impl Agenda {
+    /// The agenda of `plan`; `here` says of a cell what this machine and build make of it.
+    pub fn of(plan: &Plan, may_reboot: bool, here: impl Fn(usize) -> CellHere) -> Self {
+        let cells = plan.cells.iter().enumerate().map(|(index, cell)| {
+            let CellHere { may_taint, cannot, unrecorded_ms } = here(index);
+            AgendaCell {
+                id: cell.id.clone(),
+                role: match cell.role {
+                    CellRole::Sample => Role::Sample,
+                    CellRole::Control => Role::Control,
+                },
+                rounds: plan.rounds(cell),
+                cold: cell.settings.start == Start::Cold,
+                may_taint,
+                cannot,
+                unrecorded_ms,
+            }
+        });
+        Self {
+            cells: cells.collect(),
+            seed: plan.seed,
+            boots_max: u32::try_from(plan.boots_max).unwrap_or(u32::MAX),
+            may_reboot,
+        }
     }
-    order
+
+    /// How many blocks the plan has: the rounds of the cell with the most.
+    pub fn blocks(&self) -> u32 {
+        self.cells.iter().map(|cell| cell.rounds).max().unwrap_or(0)
+    }
+
+    /// The cells of block `block` (from 0) in the order of their trials, as [`Plan::block_order`] gives it.
+    pub fn block_order(&self, block: u32) -> Vec<u32> {
+        let mut order: Vec<u32> =
+            (0u32..).zip(&self.cells).filter(|(_, cell)| cell.rounds > block).map(|(index, _)| index).collect();
+        shuffle(&mut order, self.seed, block);
+        order
+    }
+}
+
+/// Why `build` cannot run trials of `cell`, in words, if it cannot.
+pub fn cannot_run(plan: &Plan, cell: &Cell, build: BuildCapabilities) -> Option<String> {
+    if let TrialsRule::UntilDecided(_) = plan.trials {
+        return Some("this build cannot decide when a cell has enough trials (trials = \"until-decided\")".into());
+    }
+    if let Some(inject) = cell.inject.iter().find(|inject| WorkerFault::of(inject.fault).is_none()) {
+        return Some(format!("this build cannot commit the fault \"{}\" ([[inject]])", inject.fault.as_str()));
+    }
+    if !cell.inject.is_empty() && matches!(cell.settings.workload, WorkloadSettings::Command(_)) {
+        return Some("this build commits faults in its own worker, not in a command ([[inject]])".into());
+    }
+    cannot(&cell.settings, build)
 }
 
 /// Where one cell stands.
@@ -109,6 +163,8 @@ pub struct Progress {
     block: u32,
     order: Vec<u32>,
     index: usize,
+    /// How many blocks the plan has.
+    planned: u32,
     /// Blocks added by `Extended`, which follow the planned ones.
     extended: Vec<Vec<u32>>,
     /// The cell that is due for quarantine.
@@ -123,6 +179,7 @@ impl Progress {
             block: 0,
             order: Vec::new(),
             index: 0,
+            planned: agenda.blocks(),
             extended: Vec::new(),
             suspect: None,
         };
@@ -222,8 +279,8 @@ impl Progress {
     fn enter_block(&mut self, agenda: &Agenda) {
         loop {
             self.index = 0;
-            self.order = match self.block.checked_sub(agenda.rounds) {
-                None => block_order(agenda.seed, self.block, agenda.cells.len()),
+            self.order = match self.block.checked_sub(self.planned) {
+                None => agenda.block_order(self.block),
                 Some(extra) => self.extended.get(extra as usize).cloned().unwrap_or_default(),
             };
             for &cell in &self.order {
@@ -236,7 +293,7 @@ impl Progress {
                     self.index = index;
                     return;
                 }
-                None if self.block < agenda.rounds + self.extended.len() as u32 => self.block += 1,
+                None if self.block < self.planned + self.extended.len() as u32 => self.block += 1,
                 None => {
                     self.order.clear();
                     return;
@@ -254,12 +311,13 @@ mod tests {
         let cell = |i: usize| AgendaCell {
             id: CellId::of(&[i as u8]),
             role: Role::Sample,
+            rounds,
             cold: false,
             may_taint: false,
             cannot: None,
             unrecorded_ms: 100,
         };
-        Agenda { cells: (0..cells).map(cell).collect(), rounds, seed: 1936, boots_max: 10, may_reboot: false }
+        Agenda { cells: (0..cells).map(cell).collect(), seed: 1936, boots_max: 10, may_reboot: false }
     }
 
     fn judging(counted: Counted) -> Judging {
@@ -268,9 +326,10 @@ mod tests {
 
     #[test]
     fn every_block_holds_every_cell_once_in_its_own_order() {
+        let agenda = agenda(20, 51);
         for block in 0..50 {
-            let mut order = block_order(7, block, 20);
-            assert_ne!(order, block_order(7, block + 1, 20));
+            let mut order = agenda.block_order(block);
+            assert_ne!(order, agenda.block_order(block + 1));
             order.sort_unstable();
             assert!(order.into_iter().eq(0..20));
         }

@@ -165,7 +165,7 @@ pub fn infer(
     baseline: &Baseline,
 ) -> (Judgement, &'static BootRule) {
     let facts = facts_of(end, evidence, now, baseline);
-    let rule = BOOT_RULES.iter().find(|rule| rule.matches(&facts)).expect("a test shows that one row matches");
+    let rule = boot_rule(&facts);
     let mut judgement = Judgement::of(rule.verdict);
     judgement.cause = rule.cause;
     judgement.stage = end.stage.clone();
@@ -177,6 +177,11 @@ pub fn infer(
             Some(Signature { verdict: rule.verdict, status: None, place: None, stage: end.stage.clone() });
     }
     (judgement, rule)
+}
+
+/// The row of the table that matches `facts`.
+pub fn boot_rule(facts: &BootFacts) -> &'static BootRule {
+    BOOT_RULES.iter().find(|rule| rule.matches(facts)).expect("a test shows that one row matches")
 }
 
 /// The facts of an open trial.

@@ -5,6 +5,10 @@
 
 pub mod plan;
 
+pub mod order;
+
+pub mod predict;
+
 pub mod agenda;
 
 pub mod classify;
@@ -16,3 +20,11 @@ pub mod run;
 pub mod step;
 
 pub mod result;
+
+pub mod stats;
+
+pub mod report;
+
+pub mod explain;
+
+pub mod status;

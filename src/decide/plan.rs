@@ -15,10 +15,9 @@ use crate::model::words::words;
 
 mod expand;
 mod needs;
-mod order;
 
 pub use expand::expand;
-pub use needs::{BOOT_SECONDS, COMMAND_SECONDS_ASSUMED, NANOS_PER_WEIGHT, Needs, Permission};
+pub use needs::{BOOT_SECONDS, COMMAND_SECONDS_ASSUMED, NANOS_PER_WEIGHT, Needs, Permission, trial_ms};
 
 /// The value of `schema` in plan.json.
 pub const PLAN_SCHEMA: &str = "jetfault.plan";
@@ -78,7 +77,8 @@ pub enum PlanError {
 pub struct PlanOptions {
     /// The arguments of `--cell`: a cell is planned if any of them matches; none plans all.
     ///
-    /// An argument is a list of `axis=level` that must all match, or the label of a cell such as `baseline`.
+    /// An argument is a list of `axis=level` that must all match, or `baseline`, or `control:NAME`;
+    /// controls are planned only if they are named, or if there is no argument at all.
     pub only: Vec<String>,
 }
 
@@ -240,12 +240,12 @@ impl Plan {
     pub fn block_order(&self, block: u32) -> Vec<u32> {
         let mut order: Vec<u32> =
             (0u32..).zip(&self.cells).filter(|(_, cell)| self.rounds(cell) > block).map(|(index, _)| index).collect();
-        order::shuffle(&mut order, self.seed, block);
+        crate::decide::order::shuffle(&mut order, self.seed, block);
         order
     }
 
     /// Fills in the predicted peaks.
-    pub fn predict_with(&mut self, predict: impl Fn(&Settings) -> Option<PredictedPeak>) {
+    pub fn predict_with(&mut self, mut predict: impl FnMut(&Settings) -> Option<PredictedPeak>) {
         for cell in &mut self.cells {
             cell.predicted = predict(&cell.settings);
         }

@@ -153,3 +153,32 @@ impl ResultFold {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::journal::{decode, encode};
+    use crate::testing::constructed::{BOARD, Fate, Journal, agenda_of, board_provenance, passes, plan_of};
+
+    #[test]
+    fn a_result_made_again_from_the_journal_has_the_same_bytes_whatever_numbers_a_workload_reports() {
+        let plan = plan_of(BOARD);
+        let agenda = agenda_of(&plan, &[]);
+        let mut journal = Journal::open(&plan, &agenda, board_provenance);
+        journal.carry_on(1, |_, _| match passes(10) {
+            Fate::Ends(mut outcome) => {
+                // Two numbers one bit apart: a reader that rounds would make them one.
+                for (name, value) in [("a", 0.025_000_000_000_000_022), ("b", 0.025_000_000_000_000_026)] {
+                    outcome.metrics.insert(name.into(), value);
+                }
+                Fate::Ends(outcome)
+            }
+            other => other,
+        });
+        let written: Vec<_> = journal.results().iter().map(TrialResult::to_json).collect();
+        let mut fold = ResultFold::default();
+        let read = journal.records.iter().map(|record| decode(encode(record).trim_ascii_end(), record.seq).unwrap());
+        let made_again: Vec<_> = read.filter_map(|record| fold.apply(&record)).map(|result| result.to_json()).collect();
+        assert_eq!(made_again, written);
+    }
+}

@@ -13,6 +13,9 @@ use crate::model::journal::{Booted, Closed, Event, Judged, Opened, Record, Start
 use crate::model::outcome::{EndedBy, Outcome};
 use crate::model::verdict::{Counted, StageName, Verdict};
 
+/// Rule of the void by which a cell that cannot run on this machine or with this build is set aside, once for all.
+pub const CANNOT_RUN_HERE: &str = "cannot-run-here";
+
 /// An event that cannot follow what came before.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("record {seq}: {event} cannot come here: {why}")]
@@ -256,7 +259,8 @@ impl RunState {
             return Err("a trial that never started can only be void");
         }
         let cell = *self.index_of.get(&judged.trial.cell).ok_or("its cell is not in the plan")?;
-        if agenda.cells[cell].cannot.is_some() {
+        // The rule, not the agenda: a reader elsewhere or a later build may think otherwise of the cell.
+        if judged.rule == CANNOT_RUN_HERE {
             self.progress.set_aside(agenda, cell);
             return Ok(());
         }

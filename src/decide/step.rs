@@ -3,7 +3,7 @@
 use crate::decide::agenda::Agenda;
 use crate::decide::classify::classify;
 use crate::decide::infer::infer;
-use crate::decide::run::{OpenTrial, Phase, RunState};
+use crate::decide::run::{CANNOT_RUN_HERE, OpenTrial, Phase, RunState};
 use crate::model::evidence::EvidenceSummary;
 use crate::model::evidence::Fact;
 use crate::model::ids::{BootId, ContentDigest, TrialId};
@@ -67,7 +67,7 @@ pub fn decide(state: &RunState, agenda: &Agenda, here: &BootId) -> Step {
 fn next_trial(state: &RunState, agenda: &Agenda, cell: usize, trial: TrialId) -> Step {
     let plan = &agenda.cells[cell];
     if let Some(reason) = &plan.cannot {
-        return Step::Judge(void(trial, "cannot-run-here", reason.clone()));
+        return Step::Judge(void(trial, CANNOT_RUN_HERE, reason.clone()));
     }
     let needs_boot = match (&state.tainted_by, plan.cold && state.position > 0) {
         (Some(by), _) if plan.may_taint => Some(format!("{by} may have left the GPU unfit")),

@@ -199,10 +199,15 @@ pub struct Opened {
     pub device: DeviceId,
     /// Who invoked it.
     pub invoker: Invoker,
+    /// The directory of the matrix file, for its placeholders.
+    pub matrix_dir: String,
     /// What the command line allowed.
     pub allowed: Allowed,
     /// Whether the results survive a power cut.
     pub persistence: Persistence,
+    /// What every worker plays instead of its cell, in a run that tests the harness itself; its trials are `simulated`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
 }
 
 /// The harness started for the first time in a boot.

@@ -8,14 +8,13 @@
 //! The order is that of bitsandbytes 0.46.1 to 0.49.2 on PyTorch, which are the same here;
 //! 0.50 replaced the forward path and is not described.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::settings::{
     AllocatorKind, Batch, Blocksize, FloatType, Gc, Hygiene, HygieneStep, Init, KernelSet, Layer, Linear4bitSettings,
     QuantType, Shape, Storage,
 };
+use super::words::words;
 
 pub mod accounting;
 mod device;
@@ -26,7 +25,7 @@ pub use device::DeviceModel;
 pub use sequence::ProgramSink;
 
 /// The most layers that one process builds, over all iterations: what is told of each, and kept for each, is bounded.
-pub const LAYERS_MAX: u64 = 100_000;
+pub const LAYERS_MAX: u64 = 50_000;
 
 /// How stages of the warm-up begin.
 pub const WARM_UP_NAME: &str = "warmup";
@@ -229,40 +228,25 @@ impl LayerIndex {
     }
 }
 
-/// A named step in the life of one layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LayerStage {
-    /// The fp32 weight comes to be in host memory and is filled.
-    Construct,
-    /// The fp32 weight gets its device memory.
-    Alloc,
-    /// It is copied there.
-    Copy,
-    /// It is quantised, and its block maxima too if they are nested.
-    Quantize,
-    /// Both fp32 weights go, and the name `layer` is bound to the new layer.
-    FreeHost,
-    /// An input is made and the layer is called.
-    Forward,
-    /// The device is waited for.
-    Sync,
-    /// The hygiene steps.
-    Hygiene,
-}
-
-impl fmt::Display for LayerStage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Construct => "construct",
-            Self::Alloc => "alloc",
-            Self::Copy => "copy",
-            Self::Quantize => "quantize",
-            Self::FreeHost => "free_host",
-            Self::Forward => "forward",
-            Self::Sync => "sync",
-            Self::Hygiene => "hygiene",
-        })
+words! {
+    /// A named step in the life of one layer.
+    LayerStage {
+        /// The fp32 weight comes to be in host memory and is filled.
+        Construct = "construct",
+        /// The fp32 weight gets its device memory.
+        Alloc = "alloc",
+        /// It is copied there.
+        Copy = "copy",
+        /// It is quantised, and its block maxima too if they are nested.
+        Quantize = "quantize",
+        /// Both fp32 weights go, and the name `layer` is bound to the new layer.
+        FreeHost = "free_host",
+        /// An input is made and the layer is called.
+        Forward = "forward",
+        /// The device is waited for.
+        Sync = "sync",
+        /// The hygiene steps.
+        Hygiene = "hygiene",
     }
 }
 

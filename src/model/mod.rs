@@ -30,5 +30,7 @@ pub mod allocator;
 
 pub mod linear4bit_program;
 
+pub mod capability;
+
 #[cfg(test)]
 pub(crate) mod seeded;

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::ids::TrialId;
+use crate::model::matrix::FaultName;
 use crate::model::outcome::PeakMemory;
 use crate::model::settings::{Breadcrumbs, Settings};
 use crate::model::verdict::StageName;
@@ -80,6 +81,22 @@ pub enum WorkerFault {
     Wrong,
     /// Takes one second longer in the stage.
     Slow,
+}
+
+impl WorkerFault {
+    /// The worker's own fault of that name; those of the whole machine and of the driver are not the worker's to commit.
+    pub fn of(fault: FaultName) -> Option<Self> {
+        match fault {
+            FaultName::Exit => Some(Self::Exit),
+            FaultName::Segv => Some(Self::Segv),
+            FaultName::Abort => Some(Self::Abort),
+            FaultName::Hang => Some(Self::Hang),
+            FaultName::Spin => Some(Self::Spin),
+            FaultName::Wrong => Some(Self::Wrong),
+            FaultName::Slow => Some(Self::Slow),
+            FaultName::Reset | FaultName::Panic | FaultName::Poweroff | FaultName::Oom | FaultName::CudaError => None,
+        }
+    }
 }
 
 /// What a worker says, one JSON object a line.

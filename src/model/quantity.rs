@@ -55,7 +55,7 @@ impl fmt::Display for Millis {
     /// The largest unit that divides the value: `600000` is written `10m`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, size) =
-            UNITS_MS.iter().rev().find(|(_, size)| self.0 % size == 0 && self.0 > 0).unwrap_or(&("s", 1000));
+            UNITS_MS.iter().rev().find(|(_, size)| self.0.is_multiple_of(*size) && self.0 > 0).unwrap_or(&("s", 1000));
         f.pad(&format!("{}{unit}", self.0 / size))
     }
 }
@@ -178,7 +178,7 @@ const UNITS_BYTES: [(&str, u64); 11] = [
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-        match binary.iter().find(|(_, size)| self.0 > 0 && self.0 % size == 0) {
+        match binary.iter().find(|(_, size)| self.0 > 0 && self.0.is_multiple_of(*size)) {
             Some((unit, size)) => f.pad(&format!("{}{unit}", self.0 / size)),
             None => f.pad(&format!("{}B", self.0)),
         }

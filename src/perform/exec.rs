@@ -1,6 +1,6 @@
 //! The trampoline: what a child does to itself between its birth and the program it is to become.
 //!
-//! The hidden subcommand `__exec` reads one [`ExecRequest`] from the conversation socket, gives up the harness's
+//! The hidden subcommand `__exec` reads one `ExecRequest` from the conversation socket, gives up the harness's
 //! privileges, makes sure that it dies with its parent, and becomes the program. It runs in the child, alone and
 //! single-threaded; it must not read the matrix, the journal or the environment of the harness.
 
@@ -14,7 +14,8 @@ use rustix::process::{Gid, Pid, Resource, Rlimit, Signal, Uid, getppid, setrlimi
 use serde::{Deserialize, Serialize};
 
 use crate::model::journal::Invoker;
-use crate::perform::invoker;
+use crate::model::settings::Cpus;
+use crate::perform::{affinity, invoker};
 
 /// Name of the hidden subcommand.
 pub const SUBCOMMAND: &str = "__exec";
@@ -57,6 +58,8 @@ pub(super) struct ExecRequest {
     pub(super) oom_score_adj: Option<i32>,
     /// What the program finds on its standard input.
     pub(super) stdin: ExecStdin,
+    /// The CPUs that the program may use; a worker confines itself.
+    pub(super) cpus: Cpus,
 }
 
 /// The flags that bind a re-entered binary to the parent that started it.
@@ -137,6 +140,7 @@ fn become_program(flags: ParentFlags, conversation: &mut File) -> Result<std::co
     if let Some(identity) = &request.identity {
         take_identity(identity)?;
     }
+    affinity::confine(&request.cpus).map_err(|error| error.to_string())?;
     std::env::set_current_dir(&request.cwd).map_err(|error| format!("cannot enter {:?}: {error}", request.cwd))?;
     ParentFlags { oom_score_adj: request.oom_score_adj, ..flags }.bind().map_err(|error| error.to_string())?;
     match request.stdin {
@@ -172,11 +176,11 @@ fn take_identity(identity: &Invoker) -> Result<(), String> {
         }
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(identity.umask));
-    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
-    if (rustix::process::geteuid(), rustix::process::getegid()) == (uid, gid) && !uid.is_root() {
-        // Without root nothing can change, and nothing has to.
+    if invoker::has_user(identity) {
+        // In a container even root may lack the right to change groups, and nothing has to change.
         return Ok(());
     }
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     let groups: Vec<Gid> = identity.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let words = |what: &'static str| move |error| format!("cannot take {what} of user {}: {error}", identity.uid);
     rustix::thread::set_thread_groups(&groups).map_err(words("the groups"))?;
@@ -186,7 +190,7 @@ fn take_identity(identity: &Invoker) -> Result<(), String> {
 
 /// A hard limit that is lower here than it was there cannot be raised without root; the soft one is still set.
 fn set_limit(resource: Resource, wanted: Rlimit) -> rustix::io::Result<()> {
-    match setrlimit(resource, wanted.clone()) {
+    match setrlimit(resource, wanted) {
         Err(rustix::io::Errno::PERM) => {
             let have = rustix::process::getrlimit(resource);
             let current = match (wanted.current, have.maximum) {

@@ -98,10 +98,7 @@ pub fn collect() -> std::io::Result<Invoker> {
         .collect();
     let caller = sudo_caller(geteuid().as_raw(), |name| std::env::var(name).ok());
     let (uid, gid, groups) = match caller {
-        None => {
-            let groups = getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).collect();
-            (geteuid().as_raw(), getegid().as_raw(), groups)
-        }
+        None => (geteuid().as_raw(), getegid().as_raw(), our_groups()),
         Some(SudoCaller { uid, gid }) => {
             if let Some(account) = account(uid) {
                 env.insert("HOME".into(), account.home);
@@ -125,12 +122,16 @@ pub fn collect() -> std::io::Result<Invoker> {
 
 /// Whether this process already has the user, groups, mask and limits of `invoker`, so that a child inherits them.
 pub(super) fn is_current(invoker: &Invoker) -> bool {
-    let groups = getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).collect();
-    geteuid().as_raw() == invoker.uid
-        && getegid().as_raw() == invoker.gid
-        && sorted(groups) == invoker.groups
-        && current_umask() == invoker.umask
-        && limits() == invoker.limits
+    has_user(invoker) && current_umask() == invoker.umask && limits() == invoker.limits
+}
+
+/// Whether this process already has the user and groups of `invoker`.
+pub(super) fn has_user(invoker: &Invoker) -> bool {
+    geteuid().as_raw() == invoker.uid && getegid().as_raw() == invoker.gid && sorted(our_groups()) == invoker.groups
+}
+
+fn our_groups() -> Vec<u32> {
+    getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).collect()
 }
 
 /// The limit called `name` in the journal, if this build knows it.

@@ -1,6 +1,6 @@
 //! The journal as it is written and read back: sequence numbers, durability tokens, torn ends, damage.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Seek};
 
 use crate::model::ids::BootId;
 use crate::model::journal::{Event, LINE_BYTES_MAX, LineError, Record, VERSION, decode, encode};
@@ -142,6 +142,46 @@ pub fn read_records<E: From<ReadError>>(
         tail.good += line.len() as u64;
     }
     Ok(tail)
+}
+
+/// The first record, if there is one.
+///
+/// # Errors
+/// If the bytes cannot be read, or the first line is bad and not the last.
+pub fn first_record(journal: impl BufRead) -> Result<Option<Record>, ReadError> {
+    /// Ends the reading.
+    enum Stop {
+        Found(Box<Record>),
+        Error(ReadError),
+    }
+    impl From<ReadError> for Stop {
+        fn from(error: ReadError) -> Self {
+            Stop::Error(error)
+        }
+    }
+    match read_records(journal, |record| Err::<(), _>(Stop::Found(Box::new(record)))) {
+        Ok(_) => Ok(None),
+        Err(Stop::Found(record)) => Ok(Some(*record)),
+        Err(Stop::Error(error)) => Err(error),
+    }
+}
+
+/// The last whole record, if there is one, read from the end: what is before it is not looked at.
+///
+/// # Errors
+/// If the bytes cannot be read.
+pub fn last_record(mut journal: impl Read + Seek) -> io::Result<Option<Record>> {
+    let end = journal.seek(io::SeekFrom::End(0))?;
+    // The last whole line may be followed by a torn one of any length up to the same limit.
+    let from = end.saturating_sub(2 * LINE_BYTES_MAX as u64);
+    journal.seek(io::SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    journal.take(end - from).read_to_end(&mut bytes)?;
+    let mut lines = bytes.split_inclusive(|b| *b == b'\n').rev().filter_map(|line| line.strip_suffix(b"\n"));
+    Ok(lines.find_map(|line| match decode(line, 0) {
+        Err(LineError::Sequence { found, .. }) => decode(line, found).ok(),
+        Ok(_) | Err(_) => None,
+    }))
 }
 
 enum TornError {

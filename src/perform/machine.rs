@@ -33,7 +33,7 @@ impl MachineError {
 }
 
 /// What happened to the child since the last question.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ChildEvent {
     /// Its first word came, before any GPU library was loaded.
     Running {

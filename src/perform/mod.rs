@@ -14,8 +14,24 @@ pub mod exec;
 
 pub mod invoker;
 
+pub mod environment;
+
+pub mod affinity;
+
 pub mod orphans;
 
-mod processes;
+pub mod processes;
 
 mod os;
+
+pub mod files;
+
+pub mod persistence;
+
+pub mod store;
+
+pub mod host;
+
+pub mod launching;
+
+pub mod linux;

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-use crate::model::ids::RunId;
-use crate::perform::processes;
+use crate::perform::processes::{self, RunMark};
 
 /// How long orphans have to obey SIGTERM.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(2);
@@ -33,7 +32,7 @@ pub struct Orphans {
 /// [`ORPHAN_KILL_WAIT`].
 ///
 /// A process that hides its environment from us (another user's, without root) is not found.
-pub fn end_orphans(run: &RunId) -> Orphans {
+pub fn end_orphans(run: &RunMark) -> Orphans {
     let mut found = marked(run);
     if found.is_empty() {
         return Orphans::default();
@@ -45,7 +44,7 @@ pub fn end_orphans(run: &RunId) -> Orphans {
 }
 
 /// Sends `signal` to all, newcomers too, until none is left (true) or `deadline` passed.
-fn end_with(run: &RunId, signal: Signal, deadline: Duration, found: &mut Vec<Pid>) -> bool {
+fn end_with(run: &RunMark, signal: Signal, deadline: Duration, found: &mut Vec<Pid>) -> bool {
     let until = Instant::now() + deadline;
     let mut signalled: Vec<Pid> = Vec::new();
     loop {
@@ -70,8 +69,8 @@ fn end_with(run: &RunId, signal: Signal, deadline: Duration, found: &mut Vec<Pid
     }
 }
 
-fn marked(run: &RunId) -> Vec<Pid> {
+fn marked(run: &RunMark) -> Vec<Pid> {
     let us = getpid();
-    let is_of_run = |pid: &Pid| processes::mark(*pid).is_some_and(|mark| mark.split('/').next() == Some(run.as_str()));
+    let is_of_run = |pid: &Pid| processes::mark(*pid).is_some_and(|mark| processes::is_of_run(&mark, run));
     processes::all().into_iter().filter(|pid| *pid != us).filter(is_of_run).collect()
 }

@@ -3,12 +3,14 @@
 //! Reads only. A process that vanishes while it is read is simply not there; nothing here is an error.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
+use std::path::Path;
 
 use rustix::process::{Pid, getpid};
 
-use crate::model::ids::{RunId, TrialId};
+use crate::model::ids::{ContentDigest, RunId, TrialId};
 
 /// The environment variable that every process of a trial inherits: `RUN/TRIAL`.
 pub(super) const MARK_VARIABLE: &str = "JETFAULT_TRIAL";
@@ -16,9 +18,33 @@ pub(super) const MARK_VARIABLE: &str = "JETFAULT_TRIAL";
 /// How much of a process's environment is searched for the mark, in bytes.
 const ENVIRON_BYTES_MAX: u64 = 1024 * 1024;
 
+/// What tells the processes of one run from those of every other, on this machine: its id, and a digest of where its
+/// directory is, since runs in two results directories may have the same id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunMark(String);
+
+impl RunMark {
+    /// The mark of run `id` in directory `path`, which must be absolute.
+    pub fn new(id: &RunId, path: &Path) -> Self {
+        let digest = ContentDigest::of(path.as_os_str().as_encoded_bytes());
+        Self(format!("{id}@{}", &digest.as_str()[..8]))
+    }
+}
+
+impl fmt::Display for RunMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
 /// The value of [`MARK_VARIABLE`] for one trial.
-pub(super) fn mark_of(run: &RunId, trial: &TrialId) -> String {
+pub(super) fn mark_of(run: &RunMark, trial: &TrialId) -> String {
     format!("{run}/{trial}")
+}
+
+/// Whether `mark` is of a trial of `run`.
+pub(super) fn is_of_run(mark: &str, run: &RunMark) -> bool {
+    mark.split('/').next() == Some(run.0.as_str())
 }
 
 /// The part of `/proc/PID/stat` that tells where a process belongs.

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::decide::agenda::Agenda;
+use crate::decide::classify::signal_name;
 use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::{IllegalEvent, Phase, RunState};
 use crate::decide::step::{Step, decide};
@@ -26,6 +27,9 @@ pub const COMMIT_PERIOD_MS: u64 = 100;
 
 /// A running trial says so in the journal this often, and its output is made durable with it.
 pub const ALIVE_PERIOD_MS: u64 = 1000;
+
+/// A request to stop is noticed within this time at the latest.
+const STOP_LATENCY_MS: u64 = 250;
 
 /// Results are written without a sync of their own; after this many, one sync makes them all durable, so that a start
 /// after a reset has at most this many to look at.
@@ -165,6 +169,14 @@ impl<'a> Runner<'a> {
         self.record_durably(Event::Opened(Box::new(opened)))
     }
 
+    /// Writes down what happened beside the trials, durably.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn note(&mut self, event: Event) -> Result<(), RunError> {
+        self.record_durably(event)
+    }
+
     /// Adds a block of trials, durably.
     ///
     /// # Errors
@@ -207,7 +219,7 @@ impl<'a> Runner<'a> {
 
     fn pause(&mut self, stop: StopRequest) -> Result<Ended, RunError> {
         let why = match &stop {
-            StopRequest::Now { signal } => format!("signal {signal}"),
+            StopRequest::Now { signal } => signal_name(*signal).to_owned(),
             StopRequest::AfterTrial { why } => why.clone(),
         };
         self.record_durably(Event::Paused(Paused { why }))?;
@@ -350,7 +362,7 @@ impl Commits {
 
     fn wait(&self, now: UptimeMs) -> Duration {
         let due = if self.dirty { self.last.0 + COMMIT_PERIOD_MS } else { self.alive.0 + ALIVE_PERIOD_MS };
-        Duration::from_millis(due.saturating_sub(now.0))
+        Duration::from_millis(due.saturating_sub(now.0).min(STOP_LATENCY_MS))
     }
 }
 

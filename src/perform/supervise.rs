@@ -26,11 +26,11 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
 use crate::model::ids::TrialId;
 use crate::model::journal::Started;
-use crate::model::outcome::{EndedBy, Outcome};
-use crate::model::verdict::StageName;
+use crate::model::outcome::EndedBy;
 use crate::perform::journal::Durable;
 use crate::perform::processes;
 
+pub use crate::perform::machine::ChildEvent;
 pub use child::Child;
 pub use launch::{CommandLine, Deadlines, EnvChange, GRACE, KILL_WAIT, Launch, OUTPUT_BYTES_MAX, Program, SETTLE};
 pub use output::assemble_output;
@@ -41,27 +41,6 @@ pub const PROTECTED_OOM_SCORE_ADJ: i32 = -900;
 
 /// The stage in which the machine is watched after the child's end.
 pub const SETTLE_STAGE: &str = "settle";
-
-/// What happened to a child.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ChildEvent {
-    /// The worker said `Hello`, or the user's program was executed.
-    Running {
-        /// The child's process id, which is also its process group.
-        pid: u32,
-    },
-    /// It entered a stage.
-    Stage {
-        /// The stage.
-        stage: StageName,
-        /// Milliseconds since the child was started.
-        at_ms: u64,
-    },
-    /// Nothing happened within the time that the caller wanted to wait.
-    Quiet,
-    /// It ended, nothing of it is left, and the settle period is over. Told again if asked again.
-    Ended(Box<Outcome>),
-}
 
 /// Why a child could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -148,8 +127,13 @@ impl Supervisor {
         let newborn = spawn::spawn(&origin, &launch)
             .map_err(|source| StartError::Spawn { program: self.harness.clone(), source })?;
         let family = family::Family::new(newborn.pid, mark, before);
+        let pid = newborn.pid;
         let _context = self.runtime.enter();
-        Child::new(child::Birth { born, newborn, family }, launch).map_err(StartError::Watch)
+        Child::new(child::Birth { born, newborn, family }, launch).map_err(|error| {
+            // A child that nobody can watch must not live; if it is gone already, so much the better.
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+            StartError::Watch(error)
+        })
     }
 
     /// The next event of `child`, waiting at most `wait` for it.

@@ -38,6 +38,7 @@ fn cell(name: &str, cold: bool, unrecorded_ms: u64) -> AgendaCell {
     AgendaCell {
         id: CellId::of(name.as_bytes()),
         role: Role::Sample,
+        rounds: 1,
         cold,
         may_taint: true,
         cannot: None,
@@ -47,7 +48,7 @@ fn cell(name: &str, cold: bool, unrecorded_ms: u64) -> AgendaCell {
 
 fn agenda(cells: Vec<AgendaCell>) -> Agenda {
     let may_reboot = cells.iter().any(|c| c.cold);
-    Agenda { cells, rounds: 1, seed: 1, boots_max: 30, may_reboot }
+    Agenda { cells, seed: 1, boots_max: 30, may_reboot }
 }
 
 fn scenarios() -> Vec<Scenario> {
@@ -95,8 +96,10 @@ fn opened() -> Opened {
         tool: "sim".into(),
         device: DeviceId::of_machine("simulated"),
         invoker: Invoker::default(),
+        matrix_dir: String::new(),
         allowed: Allowed::default(),
         persistence: Persistence::Persistent,
+        script: None,
     }
 }
 
@@ -304,7 +307,7 @@ fn the_simulator_finds_each_seeded_bug() {
 fn a_cell_that_takes_the_machine_down_at_once_is_quarantined_and_the_others_go_on() {
     let scenario = Scenario {
         name: "poison",
-        agenda: Agenda { rounds: 5, ..agenda(vec![cell("poison", false, 100), cell("well", false, 100)]) },
+        agenda: agenda(["poison", "well"].map(|name| AgendaCell { rounds: 5, ..cell(name, false, 100) }).to_vec()),
         behaviours: vec![Behaviour::Poison, Behaviour::Pass],
         extend: false,
         fewer_deaths: 0,

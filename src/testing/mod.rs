@@ -5,3 +5,5 @@ pub(crate) mod odometer;
 pub(crate) mod sim;
 
 mod crashes;
+
+pub(crate) mod constructed;

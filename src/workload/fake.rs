@@ -9,7 +9,7 @@
 //! | `say TEXT`, `garbage`, `unending BYTES`, `replies N` | words on the reply channel that break the protocol, or `N` beats |
 //! | `stdout TEXT`, `stderr TEXT`, `flood stdout\|stderr BYTES` | output |
 //! | `exit CODE`, `segv`, `abort`, `kill` | an end |
-//! | `hang`, `spin`, `sleep MS`, `ignore-term` | no end |
+//! | `hang`, `spin`, `sleep MS`, `take DIR`, `ignore-term` | no end, or not yet |
 //! | `alloc MIB` | touches so much memory |
 //! | `close replies\|output` | closes its pipes |
 //! | `fork ACTION` | a child that plays one action, and is left behind |
@@ -18,6 +18,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -54,6 +55,7 @@ enum Action {
     Hang,
     Spin,
     Sleep(Duration),
+    Take(String),
     IgnoreTerm,
     Alloc(usize),
     CloseReplies,
@@ -109,6 +111,7 @@ impl FromStr for Action {
             ("kill", "") => Action::Kill,
             ("hang", "") => Action::Hang,
             ("spin", "") => Action::Spin,
+            ("take", dir) if !dir.is_empty() => Action::Take(dir.to_owned()),
             ("sleep", _) => Action::Sleep(Duration::from_millis(number()?)),
             ("ignore-term", "") => Action::IgnoreTerm,
             ("alloc", _) => Action::Alloc(size()?),
@@ -170,10 +173,8 @@ fn act(action: Action, reporter: Option<&mut Reporter>) -> io::Result<Option<u8>
         Action::Hang => hang(),
         Action::Spin => spin(),
         Action::Sleep(duration) => std::thread::sleep(duration),
-        // A handler that only sets a flag that nobody reads.
-        Action::IgnoreTerm => {
-            signal_hook::flag::register(i32::from(Signal::TERM.as_raw()), Arc::new(AtomicBool::new(false)))?;
-        }
+        Action::Take(dir) => take(Path::new(&dir)),
+        Action::IgnoreTerm => ignore_term()?,
         Action::Alloc(mib) => drop(std::hint::black_box(vec![1_u8; mib << 20])),
         Action::CloseReplies => speaker()?.close()?,
         Action::CloseOutput => close_output()?,
@@ -185,6 +186,12 @@ fn act(action: Action, reporter: Option<&mut Reporter>) -> io::Result<Option<u8>
         Action::Env(name, path) => write_whole(&path, std::env::var(name).unwrap_or_default().as_bytes())?,
     }
     Ok(None)
+}
+
+/// A handler that sets a flag that nobody reads: the signal comes, and nothing happens.
+fn ignore_term() -> io::Result<()> {
+    let nobody_reads = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(Signal::TERM.as_raw(), nobody_reads).map(|_| ())
 }
 
 fn mismatch() -> Mismatch {
@@ -224,6 +231,17 @@ fn write_whole(path: &str, bytes: &[u8]) -> io::Result<()> {
     let draft = format!("{path}.draft");
     std::fs::write(&draft, bytes)?;
     std::fs::rename(draft, path)
+}
+
+/// Takes one file out of `dir`, and waits for it: so that a test lets one trial at a time go on.
+fn take(dir: &Path) {
+    loop {
+        let token = std::fs::read_dir(dir).ok().and_then(|mut entries| entries.next()?.ok());
+        if token.is_some_and(|token| std::fs::remove_file(token.path()).is_ok()) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub mod gpu;
 
 pub mod worker;
 
+pub mod linear4bit;
+
 pub mod fake;
 
 mod os;

@@ -50,6 +50,18 @@ pub enum WorkError {
     Conversation(#[from] io::Error),
 }
 
+impl WorkError {
+    /// The work asks for what this machine or build cannot do: the trial is void.
+    pub fn unsupported(text: impl Into<String>) -> Self {
+        Self::of(FailureKind::Unsupported, text)
+    }
+
+    /// A failure in words alone.
+    pub fn of(kind: FailureKind, text: impl Into<String>) -> Self {
+        Self::Failed(Failure { kind, call: None, code: None, text: text.into() })
+    }
+}
+
 /// The work on a cell, as the library's caller plugs it in: settings, seed, and the reporter to speak through. It
 /// returns the peaks of device memory; the peak of host memory is filled in if it is zero.
 pub type CellWork = fn(&Settings, u64, &mut Reporter) -> Result<PeakMemory, WorkError>;
@@ -66,6 +78,13 @@ pub struct Reporter {
 }
 
 impl Reporter {
+    /// A reporter that speaks into `conversation`.
+    #[cfg(test)]
+    pub(super) fn speaking_into(conversation: File) -> Self {
+        let conversation = BufReader::new(conversation);
+        Self { conversation, breadcrumbs: Breadcrumbs::Async, inject: None, is_spoiling: false }
+    }
+
     /// Enters a stage. A fault that is injected there is committed now; with breadcrumbs `sync` it waits until the
     /// stage is durable first.
     ///
@@ -226,15 +245,6 @@ pub fn main(work_on_cell: CellWork) -> ExitCode {
             ExitCode::from(EXIT_NO_CONVERSATION)
         }
     }
-}
-
-/// The work on a cell of a build into which none is plugged.
-///
-/// # Errors
-/// Always: the trial is void.
-pub fn no_cell_work(_: &Settings, _: u64, _: &mut Reporter) -> Result<PeakMemory, WorkError> {
-    let text = "this build has no workload for cells".into();
-    Err(WorkError::Failed(Failure { kind: FailureKind::Unsupported, call: None, code: None, text }))
 }
 
 fn converse(work_on_cell: CellWork) -> io::Result<u8> {

@@ -1,6 +1,6 @@
 //! Programs of the user's: how they start, what their output means, as whom they run.
 
-use super::*;
+use crate::bench::*;
 
 fn bytes_regex(pattern: &str) -> Regex {
     Regex::new(pattern).unwrap()
@@ -31,8 +31,9 @@ fn a_working_directory_that_is_not_there_is_named() {
 
 #[test]
 fn a_program_runs_once_it_is_executed_and_has_no_conversation() {
-    let (events, outcome) =
-        Bench::new().run(Program::Command(shell("[ -z \"$(ls /proc/self/fd | tr -d '012\\n3')\" ] && cat")));
+    let script = "[ \"$(readlink /proc/self/fd/0)\" = /dev/null ] && cat";
+    let (events, outcome) = Bench::new().run(Program::Command(shell(script)));
+    // `Running` comes when the last holder of the conversation is gone: the program has none of it.
     assert!(matches!(events[..], [ChildEvent::Running { .. }]), "{events:?}");
     assert_eq!((outcome.exit, outcome.last_reply, outcome.protocol_error), (Exit::Code(0), None, None));
 }
@@ -175,4 +176,22 @@ fn every_child_runs_as_the_invoker() {
         looks_like_a_pass(&outcome) || matches!(&outcome.exit, Exit::NotStarted(why) if why.contains("denied")),
         "{outcome:?}"
     );
+}
+
+#[test]
+fn a_program_runs_on_the_cpus_it_is_given_and_not_at_all_without_them() {
+    let mut bench = Bench::new();
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let list = |status: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        line.trim().to_owned()
+    };
+    let first = list(&own).split([',', '-']).next().unwrap().to_owned();
+    let command = CommandLine { cpus: first.parse().unwrap(), ..argv(&["/bin/cat", "/proc/self/status"]) };
+    let outcome = bench.run(Program::Command(command)).1;
+    assert_eq!((outcome.exit, list(&bench.read("stdout.log"))), (Exit::Code(0), first));
+
+    let command = CommandLine { cpus: "1023".parse().unwrap(), ..argv(&["/bin/true"]) };
+    let Exit::NotStarted(reason) = bench.run(Program::Command(command)).1.exit else { panic!("it was started") };
+    assert!(reason.contains("cannot run on cpus 1023"), "{reason}");
 }

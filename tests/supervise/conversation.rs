@@ -1,7 +1,8 @@
 //! What a worker says, and what it says wrongly.
 
-use super::*;
 use jetfault::model::settings::{Linear4bitSettings, Settings, StackSettings, WorkloadSettings};
+
+use crate::bench::*;
 
 #[test]
 fn an_honest_worker_is_reported_as_it_spoke() {

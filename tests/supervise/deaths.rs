@@ -1,6 +1,6 @@
 //! How a child ends, and how it is ended.
 
-use super::*;
+use crate::bench::*;
 
 #[test]
 fn real_signals_are_told_from_exits() {

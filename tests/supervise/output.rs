@@ -1,6 +1,6 @@
 //! What becomes of output, however much it is, and what is watched after the end.
 
-use super::*;
+use crate::bench::*;
 
 /// Resident memory of this process, in bytes.
 fn resident() -> u64 {

@@ -10,8 +10,8 @@ use crate::model::matrix::{
 };
 use crate::model::settings::Start;
 
-/// How many findings are collected before expansion stops looking for more.
-const FINDINGS_MAX: usize = 64;
+/// How many different findings are collected; more would not be shown.
+const FINDINGS_MAX: usize = 1000;
 
 /// The most combinations that are looked at, most of which must then be excluded.
 const COMBINATIONS_MAX: u64 = 4 * PLAN_TRIALS_MAX;
@@ -21,8 +21,9 @@ const COMBINATIONS_MAX: u64 = 4 * PLAN_TRIALS_MAX;
 /// # Errors
 /// If cells are impossible, the same or too many, if an id collides, or if `--cell` names what is not there.
 pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError> {
-    let mut expansion = Expansion { matrix, cells: Vec::new(), findings: Vec::new() };
-    expansion.check_size()?;
+    let mut expansion = Expansion { matrix, cells: Vec::new(), places: Vec::new(), findings: Vec::new() };
+    // Moving a hundred thousand cells as their list grows costs as much as making them.
+    expansion.cells.reserve(expansion.check_size()?);
     match matrix.design {
         Design::OneOff => expansion.one_off(),
         Design::Full => expansion.full(),
@@ -30,14 +31,13 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
     }
     expansion.list();
     expansion.controls();
-    let Expansion { mut cells, findings, .. } = expansion;
+    let Expansion { mut cells, places, findings, .. } = expansion;
     let warnings = matrix.judge(findings)?;
-    let places: Vec<Span> = cells.iter().map(|(_, span)| *span).collect();
     check_ids(matrix, &cells, &places)?;
     if !options.only.is_empty() {
         let filters: Vec<Filter> =
             options.only.iter().map(|text| Filter::parse(text, matrix, &cells)).collect::<Result<_, _>>()?;
-        cells.retain(|(cell, _)| filters.iter().any(|filter| filter.matches(cell)));
+        cells.retain(|cell| filters.iter().any(|filter| filter.matches(cell)));
     }
     if cells.is_empty() {
         return Err(nothing_left(matrix, options));
@@ -54,7 +54,7 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         needs: Needs::default(),
         boots_max: 0,
         warnings,
-        cells: cells.into_iter().map(|(cell, _)| cell).collect(),
+        cells,
     };
     plan.needs = needs(&plan);
     if plan.needs.trials > PLAN_TRIALS_MAX {
@@ -81,11 +81,11 @@ fn nothing_left(matrix: &Matrix, options: &PlanOptions) -> PlanError {
 }
 
 /// Cells that share an id are either the same cell twice, which is the matrix's mistake, or a collision.
-fn check_ids(matrix: &Matrix, cells: &[(Cell, Span)], places: &[Span]) -> Result<(), PlanError> {
+fn check_ids(matrix: &Matrix, cells: &[Cell], places: &[Span]) -> Result<(), PlanError> {
     let mut seen: HashMap<&CellId, usize> = HashMap::with_capacity(cells.len());
-    for (index, (cell, _)) in cells.iter().enumerate() {
+    for (index, cell) in cells.iter().enumerate() {
         let Some(first) = seen.insert(&cell.id, index) else { continue };
-        let other = &cells[first].0;
+        let other = &cells[first];
         if other.settings.canonical_json() != cell.settings.canonical_json() {
             let (first, second) = (other.label.clone(), cell.label.clone());
             return Err(PlanError::Collision { id: cell.id.clone(), first, second });
@@ -106,13 +106,15 @@ type Exclusion = Vec<(usize, Vec<usize>)>;
 /// Cells in the making.
 struct Expansion<'m> {
     matrix: &'m Matrix,
-    cells: Vec<(Cell, Span)>,
+    cells: Vec<Cell>,
+    /// Where each cell comes from.
+    places: Vec<Span>,
     findings: Vec<(Finding, Span)>,
 }
 
 impl<'m> Expansion<'m> {
-    /// The number of combinations, checked before any cell is made.
-    fn check_size(&self) -> Result<(), PlanError> {
+    /// The number of cells that the design makes, checked before any is made.
+    fn check_size(&self) -> Result<usize, PlanError> {
         let axes = self.matrix.axes.iter().map(|axis| axis.levels.len() as u64);
         let combinations = match self.matrix.design {
             Design::OneOff => axes.fold(1, u64::saturating_add),
@@ -127,11 +129,12 @@ impl<'m> Expansion<'m> {
             Design::Full if combinations <= COMBINATIONS_MAX => self.count_excluded(),
             Design::OneOff | Design::Full | Design::List => 0,
         };
-        let total = (combinations - excluded).saturating_mul(trials);
+        let cells = combinations - excluded;
+        let total = cells.saturating_mul(trials);
         if total > PLAN_TRIALS_MAX {
             return Err(too_many(self.matrix, total).into());
         }
-        Ok(())
+        Ok(usize::try_from(cells).unwrap_or_default())
     }
 
     fn count_excluded(&self) -> u64 {
@@ -279,27 +282,29 @@ impl<'m> Expansion<'m> {
             levels.extend(control.labels.iter().map(|(name, label)| (name.clone(), label.clone())));
             let level = Level { label: String::new(), changes: Vec::new(), span: control.span };
             self.add(format!("control:{}", control.name), levels, control.draft.clone(), &[&level]);
-            let Some((cell, span)) = self.cells.last_mut() else { continue };
+            let Some(cell) = self.cells.last_mut() else { continue };
             cell.role = CellRole::Control;
             cell.expect = Some(control.verdict);
             cell.shows.clone_from(&control.shows);
             cell.rounds = control.trials;
-            *span = control.span;
         }
     }
 
     fn add(&mut self, label: String, levels: BTreeMap<String, String>, draft: Draft, chosen: &[&Level]) {
-        let settings = draft.finish();
-        if self.findings.len() < FINDINGS_MAX {
-            for finding in examine(&settings) {
-                let span = self.matrix.place_of(&finding, chosen);
-                self.findings.push((finding, span));
+        let mut settings = draft.finish();
+        let id = settings.identify();
+        for finding in examine(&settings) {
+            let span = self.matrix.place_of(&finding, chosen);
+            let found = (finding, span);
+            // The same level brings the same finding to many cells.
+            if self.findings.len() < FINDINGS_MAX && !self.findings.contains(&found) {
+                self.findings.push(found);
             }
         }
         let fixed = |name: &str| self.matrix.baseline_label(name).map(str::to_owned);
         let expected = self.matrix.expects.iter().rev().find(|expect| expect.cell.matches(&levels, fixed));
         let cell = Cell {
-            id: settings.cell_id(),
+            id,
             label: if label.is_empty() { "baseline".to_owned() } else { label },
             role: CellRole::Sample,
             expect: expected.map(|expect| expect.verdict),
@@ -311,7 +316,8 @@ impl<'m> Expansion<'m> {
             settings,
         };
         let span = chosen.last().map_or(Span::default(), |level| level.span);
-        self.cells.push((cell, span));
+        self.cells.push(cell);
+        self.places.push(span);
     }
 
     /// The deliberate faults of a cell. A condition on `start` is met by a cell that asks for that state, and stays a
@@ -350,16 +356,17 @@ fn push_label(label: &mut String, name: &str, level: &str) {
 
 /// One `--cell` argument.
 enum Filter {
-    /// The label of a cell.
+    /// The label of a cell: `baseline` or `control:NAME`.
     Label(String),
     /// Levels that must all match.
     Levels(Vec<(String, String)>),
 }
 
 impl Filter {
-    fn parse(text: &str, matrix: &Matrix, cells: &[(Cell, Span)]) -> Result<Self, PlanError> {
+    fn parse(text: &str, matrix: &Matrix, cells: &[Cell]) -> Result<Self, PlanError> {
         let error = |reason: String, hint: String| PlanError::Filter { argument: text.to_owned(), reason, hint };
-        if cells.iter().any(|(cell, _)| cell.label == text) {
+        // `batch=2` is a condition even where a cell is called that: a full design has more cells with that level.
+        if !text.contains('=') && cells.iter().any(|cell| cell.label == text) {
             return Ok(Self::Label(text.to_owned()));
         }
         let mut levels: Vec<(String, String)> = Vec::new();
@@ -378,8 +385,8 @@ impl Filter {
             }
         }
         for (name, level) in &levels {
-            let known: Vec<&str> =
-                cells.iter().filter_map(|(cell, _)| cell.levels.get(name)).map(String::as_str).collect();
+            let samples = cells.iter().filter(|cell| cell.role == CellRole::Sample);
+            let known: Vec<&str> = samples.filter_map(|cell| cell.levels.get(name)).map(String::as_str).collect();
             if known.is_empty() {
                 let names: Vec<&str> = matrix.axes.iter().map(|axis| axis.name.as_str()).collect();
                 let hint = hint(name, &names, "the axes are");

@@ -78,7 +78,7 @@ pub(super) fn needs(plan: &Plan) -> Needs {
     for (cell, duration) in plan.cells.iter().zip(&durations) {
         let rounds = u64::from(plan.rounds(cell));
         needs.trials += rounds;
-        total_ms += rounds * duration;
+        total_ms = total_ms.saturating_add(rounds.saturating_mul(*duration));
         if cell.settings.start == Start::Cold {
             needs.boots += rounds;
         }
@@ -87,7 +87,7 @@ pub(super) fn needs(plan: &Plan) -> Needs {
     if needs.permissions.contains(&Permission::PowerMode) {
         needs.power_mode_switches = power_mode_switches(plan);
     }
-    needs.seconds = total_ms.div_ceil(1000) + needs.boots * BOOT_SECONDS;
+    needs.seconds = total_ms.div_ceil(1000).saturating_add(needs.boots * BOOT_SECONDS);
     needs
 }
 
@@ -107,8 +107,8 @@ fn power_mode_switches(plan: &Plan) -> u64 {
     switches
 }
 
-/// How long a trial takes, roughly, in milliseconds.
-fn trial_ms(settings: &Settings) -> u64 {
+/// How long a trial takes, roughly, in milliseconds: what [`Needs::seconds`] adds up, without boots.
+pub fn trial_ms(settings: &Settings) -> u64 {
     let iterations = u64::from(settings.iterations);
     let (work_ms, backend) = match &settings.workload {
         WorkloadSettings::Command(_) => (COMMAND_SECONDS_ASSUMED * 1000, Backend::Auto),
@@ -121,9 +121,9 @@ fn trial_ms(settings: &Settings) -> u64 {
             (weights_ms(block * u64::from(stack.layers) + head), stack.block.backend)
         }
     };
-    let gaps = settings.gap.ms() * (iterations - 1);
+    let gaps = settings.gap.ms().saturating_mul(iterations - 1);
     let settle: Millis = settings.watch.settle_on(backend);
-    START_MS + work_ms * iterations + gaps + settle.ms()
+    work_ms.saturating_mul(iterations).saturating_add(gaps).saturating_add(settle.ms() + START_MS)
 }
 
 fn weights_ms(weights: u64) -> u64 {

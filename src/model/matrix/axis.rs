@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::document::{Node, Value};
 use super::draft::Change;
 use super::problem::{Problems, list};
-use super::reader::{Reader, argv, array, boolean, count, parsed, scalar, text, word};
+use super::reader::{Reader, argv, array, boolean, count, inside, parsed, scalar, text, within, word};
 use crate::model::quantity::{Bytes, Millis};
 use crate::model::settings::*;
 use crate::model::words::words;
@@ -15,10 +15,19 @@ use crate::model::words::words;
 /// The longest sequence of layers, after repetition; several hundred layers make a 7B model.
 pub const SEQUENCE_MAX: usize = 4096;
 
+/// The most threads that make weights.
+pub const INIT_THREADS_MAX: u32 = 1024;
+
+/// The most repetitions of the block of a stack; the largest models have little more than a hundred.
+pub const LAYERS_MAX: u32 = 1024;
+
+/// The most repetitions inside one trial; a longer soak is several trials.
+pub const ITERATIONS_MAX: u32 = 1_000_000;
+
 words! {
     /// An axis that the tool knows by itself.
     Knob {
-        /// Activation type is `input`; this is the allocator.
+        /// How device memory is requested.
         Allocator = "allocator",
         /// Host memory held by another process.
         Ballast = "ballast",
@@ -252,9 +261,7 @@ impl Context<'_> {
             }
             Knob::HygieneSteps => value!(steps(node, problems), hygiene_steps),
             Knob::Init => word!(Init, init),
-            Knob::InitThreads => {
-                value!(count(node, 0, problems).filter(|n| in_range(node, *n, 1024, problems)), init_threads)
-            }
+            Knob::InitThreads => value!(within(node, 0..=INIT_THREADS_MAX, problems), init_threads),
             Knob::Input => word!(FloatType, input),
             Knob::Kernels => word!(KernelSet, kernels),
             Knob::Quant => word!(QuantType, quant),
@@ -262,13 +269,11 @@ impl Context<'_> {
             Knob::Storage => word!(Storage, storage),
             Knob::Warmup => value!(or_none(node, |node| parsed(node, problems)), warmup),
             Knob::Head => {
-                let head = or_none(node, |node| self.sequence(node, problems))?.unwrap_or_default();
-                Change::stack(what, move |stack| stack.head = head.clone())
+                let head = or_none(node, |node| self.sequence(node, problems))?;
+                Change::stack(what, move |stack| stack.head = head.clone().unwrap_or_default())
             }
-            Knob::Layers => {
-                let layers = count(node, 1, problems).filter(|n| in_range(node, *n, 1024, problems))?;
-                Change::stack(what, move |stack| stack.layers = layers)
-            }
+            Knob::Layers => within(node, 1..=LAYERS_MAX, problems)
+                .map(|layers| Change::stack(what, move |stack| stack.layers = layers))?,
             Knob::Ballast
             | Knob::Breadcrumbs
             | Knob::Clocks
@@ -297,7 +302,10 @@ impl Context<'_> {
     /// A sequence: a string with one letter per layer, or a list of names of shapes.
     pub(super) fn sequence(&self, node: &Node, problems: &mut Problems) -> Option<Vec<Layer>> {
         let names: Vec<(String, super::problem::Span)> = match &node.value {
-            Value::String(letters) => letters.chars().map(|letter| (letter.to_string(), node.span)).collect(),
+            Value::String(letters) => letters
+                .char_indices()
+                .map(|(at, letter)| (letter.to_string(), inside(node, letters, at..at + letter.len_utf8())))
+                .collect(),
             Value::Array(nodes) => {
                 nodes.iter().filter_map(|node| Some((text(node, problems)?.to_owned(), node.span))).collect()
             }
@@ -382,9 +390,7 @@ fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) -> Option<Cha
         Knob::Identity => {
             value!(scalar(node, problems).map(|name| if name == "none" { String::new() } else { name }), identity)
         }
-        Knob::Iterations => {
-            value!(count(node, 1, problems).filter(|n| in_range(node, *n, 1_000_000, problems)), iterations)
-        }
+        Knob::Iterations => value!(within(node, 1..=ITERATIONS_MAX, problems), iterations),
         Knob::JitCache => word!(JitCache, jit_cache),
         Knob::MemoryMax => value!(or_none(node, |node| bytes(node, problems)), memory_max),
         Knob::ModuleLoading => word!(ModuleLoading, module_loading),
@@ -431,16 +437,8 @@ fn or_none<T>(node: &Node, read: impl FnOnce(&Node) -> Option<T>) -> Option<Opti
     }
 }
 
-fn in_range(node: &Node, number: u32, most: u32, problems: &mut Problems) -> bool {
-    if number > most {
-        problems.error(node.span, format!("{number} is more than {most}"));
-    }
-    number <= most
-}
-
 fn batch(node: &Node, problems: &mut Problems) -> Option<Batch> {
-    let rows = count(node, 1, problems).filter(|rows| in_range(node, *rows, Batch::MAX, problems))?;
-    Batch::new(rows).ok()
+    Batch::new(within(node, 1..=Batch::MAX, problems)?).ok()
 }
 
 fn blocksize(node: &Node, problems: &mut Problems) -> Option<Blocksize> {

@@ -40,6 +40,15 @@ pub fn examine(settings: &Settings) -> Vec<Finding> {
             &[Knob::Gap, Knob::Iterations],
         ));
     }
+    if let Some(patience) = settings.watch.stage_timeout.millis()
+        && settings.gap >= patience
+    {
+        findings.push(impossible(
+            format!("a gap of {} would be taken for a hang: `stage_timeout` is {patience}", settings.gap),
+            "set `stage_timeout` to more than the gap",
+            &[Knob::Gap],
+        ));
+    }
     match &settings.workload {
         WorkloadSettings::Linear4bit(linear4bit) => layers(linear4bit, &[], &mut findings),
         WorkloadSettings::Stack(stack) => {
@@ -60,6 +69,9 @@ pub fn examine(settings: &Settings) -> Vec<Finding> {
 }
 
 fn layers(settings: &Linear4bitSettings, head: &[Layer], findings: &mut Vec<Finding>) {
+    if settings.sequence.is_empty() {
+        findings.push(impossible("a cell without layers".to_owned(), "give it a `sequence`", &[Knob::Sequence]));
+    }
     let has = |label: &str| settings.sequence.iter().chain(head).any(|layer| layer.label == label);
     for label in settings.hygiene.labels().filter(|label| !has(label)) {
         findings.push(impossible(
@@ -102,7 +114,7 @@ fn divisibility(settings: &Linear4bitSettings, layer: &Layer, findings: &mut Vec
         QuantType::Int4 => Some(settings.blocksize.weights()),
     };
     match group {
-        Some(group) if in_features % group != 0 => findings.push(Finding {
+        Some(group) if !in_features.is_multiple_of(group) => findings.push(Finding {
             shape: Some(label.clone()),
             ..impossible(
                 format!(
@@ -130,7 +142,7 @@ fn divisibility(settings: &Linear4bitSettings, layer: &Layer, findings: &mut Vec
         Some(_) | None => {}
     }
     let per_element = 2 * settings.storage.bytes();
-    if shape.weights() % per_element != 0 {
+    if !shape.weights().is_multiple_of(per_element) {
         findings.push(Finding {
             shape: Some(label.clone()),
             ..impossible(

@@ -1,7 +1,7 @@
 //! The baseline and the axes: which levels a matrix has and what they change.
 //!
-//! Owns labels, the check that levels differ, and what `[[cell]]` and `[[exclude]]` refer to. What one level of an
-//! axis of the tool looks like is known by [`super::axis`].
+//! Owns labels and the check that levels differ. What one level of an axis of the tool looks like is known by
+//! [`super::axis`], what `[[cell]]` and `[[exclude]]` refer to by [`super::choices`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,9 @@ use super::Places;
 use super::axis::{Context, Knob, WorkloadKind};
 use super::document::{Entry, Node, Value};
 use super::draft::{Change, Draft, Variable};
+use super::env::{env_name, env_op, env_ops, operation};
 use super::problem::{Problems, Span, list, suggest};
-use super::reader::{array, boolean, scalar, table, template};
+use super::reader::{Reader, array, boolean, scalar, table, template, text};
 use super::workload::Workload;
 use crate::model::settings::{EnvOp, WorkloadSettings};
 use crate::model::template::Template;
@@ -20,6 +21,9 @@ pub const AXES_MAX: usize = 64;
 
 /// The most levels an axis may have.
 pub const LEVELS_MAX: usize = 10_000;
+
+/// With how many other levels of its axis a level is compared.
+const COMPARED_MAX: usize = 256;
 
 /// A knob and its settings beside the baseline.
 #[derive(Debug, Clone)]
@@ -52,29 +56,6 @@ pub struct Level {
     pub span: Span,
 }
 
-/// A `[[cell]]`: levels over the baseline.
-#[derive(Debug, Clone)]
-pub struct Assignment {
-    /// Name and label of everything that it says.
-    pub labels: BTreeMap<String, String>,
-    /// What that changes.
-    pub level: Level,
-}
-
-/// A condition on the levels of a cell: each name has one of its labels.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Matcher(pub BTreeMap<String, Vec<String>>);
-
-impl Matcher {
-    /// Whether the cell with these levels is meant; a name that is no axis has the baseline's label in `fixed`.
-    pub fn matches(&self, levels: &BTreeMap<String, String>, fixed: impl Fn(&str) -> Option<String>) -> bool {
-        self.0.iter().all(|(name, labels)| match levels.get(name) {
-            Some(label) => labels.contains(label),
-            None => fixed(name).is_some_and(|label| labels.contains(&label)),
-        })
-    }
-}
-
 /// What a name in `[baseline]`, `[axes]` or a cell refers to.
 enum Named {
     Knob(Knob),
@@ -92,6 +73,8 @@ pub(super) struct Levels<'m> {
     used: BTreeSet<String>,
     /// Variables that only levels give, so far.
     moved: BTreeSet<String>,
+    /// What the command line gave another baseline or other levels: the rest of the file was written for the old ones.
+    overridden: BTreeSet<String>,
 }
 
 impl<'m> Levels<'m> {
@@ -99,7 +82,37 @@ impl<'m> Levels<'m> {
         let knobs = Knob::ALL.iter().filter(|knob| knob.belongs_to(context.kind));
         let fixed = knobs.map(|knob| (knob.to_string(), knob.default_label().to_owned())).collect();
         let draft = Draft::new(WorkloadSettings::Command(Default::default()));
-        Self { context, axes: Vec::new(), draft, fixed, used, moved: BTreeSet::new() }
+        Self { context, axes: Vec::new(), draft, fixed, used, moved: BTreeSet::new(), overridden: BTreeSet::new() }
+    }
+
+    /// The levels of a matrix that was read before, for conditions on them.
+    pub(super) fn of(matrix: &'m super::Matrix) -> Self {
+        Self {
+            context: Context { shapes: &matrix.shapes, kind: matrix.kind },
+            axes: matrix.axes.clone(),
+            draft: matrix.baseline.clone(),
+            fixed: matrix.fixed.clone(),
+            used: matrix.baseline.variables.keys().cloned().collect(),
+            moved: BTreeSet::new(),
+            overridden: BTreeSet::new(),
+        }
+    }
+
+    /// Notes what of a table comes from the command line.
+    fn note_overrides(&mut self, table: &super::document::Table) {
+        for entry in &table.0 {
+            if let ("env", Value::Table(inner)) = (entry.key.as_str(), &entry.node.value) {
+                let changed = inner.0.iter().filter(|entry| entry.node.span.is_argument());
+                self.overridden.extend(changed.map(|entry| format!("env.{}", entry.key)));
+            } else if entry.node.span.is_argument() {
+                self.overridden.insert(entry.key.clone());
+            }
+        }
+    }
+
+    /// Whether the command line changed the baseline or the levels of `name`.
+    pub(super) fn is_overridden(&self, name: &str) -> bool {
+        self.overridden.contains(name)
     }
 
     /// Sets a variable of `[vars]`.
@@ -126,6 +139,7 @@ impl<'m> Levels<'m> {
     /// Reads `[baseline]`.
     pub(super) fn baseline(&mut self, node: &Node, places: &mut Places, problems: &mut Problems) {
         let Some(table) = table(node, "[baseline]", problems) else { return };
+        self.note_overrides(table);
         for entry in &table.0 {
             places.baseline.insert(entry.key.clone(), entry.node.span);
             if entry.key == "env" {
@@ -145,6 +159,20 @@ impl<'m> Levels<'m> {
     /// Reads `[axes]`.
     pub(super) fn axes(&mut self, node: &Node, problems: &mut Problems) {
         let Some(table) = table(node, "[axes]", problems) else { return };
+        self.note_overrides(table);
+        let env = table.get("env").map_or(0, |node| match &node.value {
+            Value::Table(inner) => inner.0.len(),
+            Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_) => 0,
+        });
+        if table.0.len() + env > AXES_MAX {
+            problems.error(node.span, format!("{} axes are more than {AXES_MAX}", table.0.len() + env));
+            return;
+        }
         for entry in &table.0 {
             if entry.key == "env" {
                 if let Some(table) = super::reader::table(&entry.node, "[axes] env", problems) {
@@ -156,14 +184,17 @@ impl<'m> Levels<'m> {
                 self.plain_axis(entry, &entry.node, problems);
             }
         }
-        if self.axes.len() > AXES_MAX {
-            problems.error(node.span, format!("{} axes are more than {AXES_MAX}", self.axes.len()));
-        }
     }
 
     /// `name = [level, …]`.
     fn plain_axis(&mut self, entry: &Entry, levels: &Node, problems: &mut Problems) {
-        let Some(nodes) = array(levels, &format!("an array of levels for axis `{}`", entry.key), problems) else {
+        let Value::Array(nodes) = &levels.value else {
+            problems
+                .error(
+                    levels.span,
+                    format!("expected an array of levels for axis `{}`, found {}", entry.key, levels.kind()),
+                )
+                .hint("an axis with one further level has an array of one");
             return;
         };
         let known = self.named(&entry.key, entry.key_span, problems);
@@ -189,10 +220,15 @@ impl<'m> Levels<'m> {
         self.add_axis(&entry.key, baseline, found, nodes.len(), entry.key_span, problems);
     }
 
-    /// `env.NAME = [op, …]`.
+    /// `env.NAME = [op, …]`, or `env.NAME = { set = ["…"], unset = true }`.
     fn env_axis(&mut self, entry: &Entry, problems: &mut Problems) {
         if !env_name(&entry.key, entry.key_span, problems) {
             return;
+        }
+        let name = format!("env.{}", entry.key);
+        if let Value::Table(_) = entry.node.value {
+            let Some(reader) = Reader::new(&entry.node, format!("axis `{name}`"), problems) else { return };
+            return self.operations(&name, entry, &entry.key, reader, problems);
         }
         let Some(nodes) = array(&entry.node, "an array of levels", problems) else { return };
         let mut found = Vec::new();
@@ -201,9 +237,13 @@ impl<'m> Levels<'m> {
                 found.push(Level { label, changes: vec![Change::env(&entry.key, op)], span: node.span });
             }
         }
-        let name = format!("env.{}", entry.key);
-        let baseline = self.fixed.entry(name.clone()).or_insert_with(|| "kept".to_owned()).clone();
+        let baseline = self.env_baseline(&entry.key);
         self.add_axis(&name, baseline, found, nodes.len(), entry.key_span, problems);
+    }
+
+    /// The baseline's label of a variable of the environment, which has one from now on.
+    fn env_baseline(&mut self, variable: &str) -> String {
+        self.fixed.entry(format!("env.{variable}")).or_insert_with(|| "kept".to_owned()).clone()
     }
 
     /// `[axes.NAME]` with `levels` or with `env`.
@@ -213,7 +253,7 @@ impl<'m> Levels<'m> {
             return self.named_env_axis(entry, variable, problems);
         }
         let what = format!("[axes.{}]", entry.key);
-        let Some(mut reader) = super::reader::Reader::new(&entry.node, what, problems) else { return };
+        let Some(mut reader) = Reader::new(&entry.node, what, problems) else { return };
         let levels = reader.require("levels", problems);
         let labels = reader.take("labels");
         reader.finish(problems);
@@ -277,40 +317,55 @@ impl<'m> Levels<'m> {
     /// `[axes.NAME] env = "VARIABLE"` and the operations on it.
     fn named_env_axis(&mut self, entry: &Entry, variable: &Node, problems: &mut Problems) {
         let what = format!("[axes.{}]", entry.key);
-        let Some(mut reader) = super::reader::Reader::new(&entry.node, what, problems) else { return };
+        let Some(mut reader) = Reader::new(&entry.node, what, problems) else { return };
         let _known = reader.take("env");
-        let operations: Vec<(&str, Option<&Node>)> =
-            ["set", "append", "remove", "unset"].into_iter().map(|op| (op, reader.take(op))).collect();
-        reader.finish(problems);
-        let Some(name) = super::reader::text(variable, problems).filter(|name| env_name(name, variable.span, problems))
-        else {
-            return;
-        };
+        match text(variable, problems) {
+            Some(name) if env_name(name, variable.span, problems) => {
+                self.operations(&entry.key, entry, name, reader, problems);
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// One level for each value of `set`, `append` and `remove`, and one for `unset`.
+    fn operations(
+        &mut self,
+        axis: &str,
+        entry: &Entry,
+        variable: &str,
+        mut reader: Reader<'_>,
+        problems: &mut Problems,
+    ) {
         let mut found = Vec::new();
         let mut written = 0;
-        for (op, node) in operations {
-            let Some(node) = node else { continue };
-            if op == "unset" {
-                written += 1;
-                if boolean(node, problems) == Some(true) {
-                    found.push(Level {
-                        label: "unset".to_owned(),
-                        changes: vec![Change::env(name, EnvOp::Unset)],
-                        span: node.span,
-                    });
-                }
-                continue;
-            }
-            let Some(nodes) = array(node, "an array of values", problems) else { continue };
+        for op in ["set", "append", "remove"] {
+            let Some(node) = reader.take(op) else { continue };
+            let nodes = match &node.value {
+                Value::Array(nodes) => nodes.as_slice(),
+                Value::String(_)
+                | Value::Integer(_)
+                | Value::Float(_)
+                | Value::Boolean(_)
+                | Value::Datetime(_)
+                | Value::Table(_) => std::slice::from_ref(node),
+            };
             written += nodes.len();
             for node in nodes {
                 let Some(value) = template(node, problems) else { continue };
                 let (op, label) = operation(op, value, &node.label());
-                found.push(Level { label, changes: vec![Change::env(name, op)], span: node.span });
+                found.push(Level { label, changes: vec![Change::env(variable, op)], span: node.span });
             }
         }
-        let baseline = self.fixed.entry(format!("env.{name}")).or_insert_with(|| "kept".to_owned()).clone();
-        self.add_axis(&entry.key, baseline, found, written, entry.key_span, problems);
+        if let Some(node) = reader.take("unset") {
+            written += 1;
+            if boolean(node, problems) == Some(true) {
+                let changes = vec![Change::env(variable, EnvOp::Unset)];
+                found.push(Level { label: "unset".to_owned(), changes, span: node.span });
+            }
+        }
+        reader.finish(problems);
+        let baseline = self.env_baseline(variable);
+        self.add_axis(axis, baseline, found, written, entry.key_span, problems);
     }
 
     /// Adds an axis whose levels differ from each other and from the baseline.
@@ -318,7 +373,7 @@ impl<'m> Levels<'m> {
         &mut self,
         name: &str,
         baseline: String,
-        levels: Vec<Level>,
+        mut levels: Vec<Level>,
         written: usize,
         span: Span,
         problems: &mut Problems,
@@ -333,13 +388,21 @@ impl<'m> Levels<'m> {
         if self.axes.iter().any(|axis| axis.name == name) {
             problems.error(span, format!("axis `{name}` is there twice"));
         }
+        levels.retain(|level| {
+            let overridden = level.changes.iter().any(|change| self.is_overridden(&change.what));
+            // `--set baseline.batch=2` makes a level of the file the baseline, which is no mistake of the file.
+            !(overridden && self.changed(level) == self.draft)
+        });
+        if levels.is_empty() && written > 0 {
+            return;
+        }
         let mut drafts: Vec<(Draft, &str)> = vec![(self.draft.clone(), "")];
         let mut labels = BTreeSet::new();
         for level in &levels {
-            let mut draft = self.draft.clone();
-            draft.apply(&level.changes);
-            // Comparing what levels do finds `["A", "B"]` beside "AB", which no comparison of words would.
-            match drafts.iter().take(256).find(|(other, _)| *other == draft) {
+            let draft = self.changed(level);
+            // Comparing what levels do finds `["A", "B"]` beside "AB", which no comparison of words would. For long
+            // axes that is left to the plan, which finds cells with the same settings.
+            match drafts.iter().take(COMPARED_MAX).find(|(other, _)| *other == draft) {
                 Some((_, "")) => {
                     problems
                         .error(level.span, format!("level `{}` of axis `{name}` is the baseline", level.label))
@@ -364,6 +427,12 @@ impl<'m> Levels<'m> {
         self.axes.push(Axis { name: name.to_owned(), baseline, levels, span });
     }
 
+    fn changed(&self, level: &Level) -> Draft {
+        let mut draft = self.draft.clone();
+        draft.apply(&level.changes);
+        draft
+    }
+
     /// What `key` refers to; an error if to nothing.
     fn named(&self, key: &str, span: Span, problems: &mut Problems) -> Option<Named> {
         let is_command = matches!(self.context.kind, WorkloadKind::Command);
@@ -381,6 +450,10 @@ impl<'m> Levels<'m> {
             }
             Err(_) => {}
         }
+        if problems.is_full() {
+            problems.error(span, format!("unknown axis `{key}`"));
+            return None;
+        }
         let mut words: Vec<&str> =
             Knob::ALL.iter().filter(|knob| knob.belongs_to(self.context.kind)).map(|knob| knob.as_str()).collect();
         words.extend(self.used.iter().map(String::as_str));
@@ -395,7 +468,7 @@ impl<'m> Levels<'m> {
         None
     }
 
-    fn change(&self, key: &str, key_span: Span, node: &Node, problems: &mut Problems) -> Option<Change> {
+    pub(super) fn change(&self, key: &str, key_span: Span, node: &Node, problems: &mut Problems) -> Option<Change> {
         match self.named(key, key_span, problems)? {
             Named::Knob(knob) => self.context.level(knob, node, problems),
             Named::Variable => variable(node, problems).map(|value| Change::variable(key, value)),
@@ -413,98 +486,6 @@ impl<'m> Levels<'m> {
             }
         }
     }
-
-    /// Reads `[[cell]]`.
-    pub(super) fn assignments(&self, node: Option<&Node>, problems: &mut Problems) -> Vec<Assignment> {
-        let Some(nodes) = node.and_then(|node| array(node, "`[[cell]]` entries", problems)) else { return Vec::new() };
-        nodes.iter().filter_map(|node| self.assignment(node, problems)).collect()
-    }
-
-    /// Reads one set of levels over the baseline.
-    pub(super) fn assignment(&self, node: &Node, problems: &mut Problems) -> Option<Assignment> {
-        let mut labels = BTreeMap::new();
-        let mut changes = Vec::new();
-        for (name, entry) in flat(node, "a cell", problems)? {
-            let label = entry.node.label();
-            let axis = self.axes.iter().find(|axis| axis.name == name);
-            let level = axis.and_then(|axis| axis.levels.iter().find(|level| level.label == label));
-            if let Some(level) = level {
-                changes.extend(level.changes.iter().cloned());
-            } else if axis.is_some_and(|axis| axis.baseline == label) {
-                // The baseline needs no change.
-            } else if let Some(variable) = name.strip_prefix("env.") {
-                let (op, op_label) = env_op(&entry.node, problems)?;
-                changes.push(Change::env(variable, op));
-                labels.insert(name, op_label);
-                continue;
-            } else if let Some(axis) = axis.filter(|_| name.parse::<Knob>().is_err() && !self.fixed.contains_key(&name))
-            {
-                self.unknown_level(axis, &label, entry.node.span, problems);
-                return None;
-            } else {
-                changes.push(self.change(&name, entry.key_span, &entry.node, problems)?);
-            }
-            labels.insert(name, label);
-        }
-        Some(Assignment { level: Level { label: String::new(), changes, span: node.span }, labels })
-    }
-
-    /// Reads `[[exclude]]`.
-    pub(super) fn excludes(&self, node: Option<&Node>, problems: &mut Problems) -> Vec<Matcher> {
-        let Some(nodes) = node.and_then(|node| array(node, "`[[exclude]]` entries", problems)) else {
-            return Vec::new();
-        };
-        let mut excludes = Vec::new();
-        for node in nodes {
-            let Some(matcher) = self.matcher(node, "an exclusion", problems) else { continue };
-            if matcher.0.is_empty() {
-                problems.error(node.span, "an empty exclusion would exclude everything");
-                continue;
-            }
-            excludes.push(matcher);
-        }
-        excludes
-    }
-
-    /// Reads a condition on levels.
-    pub(super) fn matcher(&self, node: &Node, what: &str, problems: &mut Problems) -> Option<Matcher> {
-        let mut matcher = BTreeMap::new();
-        for (name, entry) in flat(node, what, problems)? {
-            let nodes = match &entry.node.value {
-                Value::Array(nodes) if !name.starts_with("sequence") => nodes.as_slice(),
-                Value::Array(_)
-                | Value::String(_)
-                | Value::Integer(_)
-                | Value::Float(_)
-                | Value::Boolean(_)
-                | Value::Datetime(_)
-                | Value::Table(_) => std::slice::from_ref(&entry.node),
-            };
-            if let Some(axis) = self.axes.iter().find(|axis| axis.name == name) {
-                for node in nodes.iter().filter(|node| !axis.labels().any(|label| label == node.label())) {
-                    self.unknown_level(axis, &node.label(), node.span, problems);
-                }
-            } else if !self.fixed.contains_key(&name) {
-                let names: Vec<&str> = self.axes.iter().map(|axis| axis.name.as_str()).collect();
-                problems
-                    .error(entry.key_span, format!("`{name}` is not an axis of this matrix"))
-                    .hint(suggest(&name, &names));
-            } else if name.parse::<Knob>().is_ok() {
-                // Not an axis here, but a level that could not exist is still a slip.
-                for node in nodes {
-                    self.change(&name, entry.key_span, node, problems);
-                }
-            }
-            matcher.insert(name, nodes.iter().map(Node::label).collect());
-        }
-        Some(Matcher(matcher))
-    }
-
-    /// Reports a level that an axis does not have.
-    pub(super) fn unknown_level(&self, axis: &Axis, label: &str, span: Span, problems: &mut Problems) {
-        let labels: Vec<&str> = axis.labels().collect();
-        problems.error(span, format!("axis `{}` has no level `{label}`", axis.name)).hint(suggest(label, &labels));
-    }
 }
 
 fn push_new(keys: &mut Vec<String>, key: String) {
@@ -513,22 +494,8 @@ fn push_new(keys: &mut Vec<String>, key: String) {
     }
 }
 
-/// The entries of a table with `env` taken apart into `env.NAME`.
-fn flat<'n>(node: &'n Node, what: &str, problems: &mut Problems) -> Option<Vec<(String, &'n Entry)>> {
-    let mut entries = Vec::new();
-    for entry in &table(node, what, problems)?.0 {
-        match (&entry.node.value, entry.key.as_str()) {
-            (Value::Table(inner), "env") => {
-                entries.extend(inner.0.iter().map(|entry| (format!("env.{}", entry.key), entry)));
-            }
-            _ => entries.push((entry.key.clone(), entry)),
-        }
-    }
-    Some(entries)
-}
-
 /// The value of a variable: what only the machine knows may be in it, other variables may not.
-pub(super) fn variable(node: &Node, problems: &mut Problems) -> Option<Variable> {
+fn variable(node: &Node, problems: &mut Problems) -> Option<Variable> {
     let single = |node: &Node, problems: &mut Problems| -> Option<Template> {
         let value = template(node, problems)?;
         if let Some(name) = value.names().next() {
@@ -550,69 +517,5 @@ pub(super) fn variable(node: &Node, problems: &mut Problems) -> Option<Variable>
         | Value::Boolean(_)
         | Value::Datetime(_)
         | Value::Table(_) => single(node, problems).map(Variable::One),
-    }
-}
-
-/// The operations of a table of variables of the environment, each with its label.
-pub(super) fn env_ops(node: &Node, what: &str, problems: &mut Problems) -> Vec<(String, EnvOp, String)> {
-    let Some(table) = table(node, what, problems) else { return Vec::new() };
-    let mut ops = Vec::new();
-    for entry in &table.0 {
-        if !env_name(&entry.key, entry.key_span, problems) {
-            continue;
-        }
-        if let Some((op, label)) = env_op(&entry.node, problems) {
-            ops.push((entry.key.clone(), op, label));
-        }
-    }
-    ops
-}
-
-fn env_name(name: &str, span: Span, problems: &mut Problems) -> bool {
-    let well_formed = !name.is_empty()
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    if !well_formed {
-        problems.error(span, format!("`{name}` cannot name a variable of the environment"));
-    }
-    well_formed
-}
-
-/// One operation: a value to set, or a table with one of `set`, `append`, `remove`, `unset`.
-fn env_op(node: &Node, problems: &mut Problems) -> Option<(EnvOp, String)> {
-    let Value::Table(table) = &node.value else {
-        let value = template(node, problems)?;
-        return Some(operation("set", value, &node.label()));
-    };
-    let [Entry { key, key_span, node: value }] = table.0.as_slice() else {
-        problems
-            .error(node.span, "a change of the environment is one operation")
-            .hint("expected one of `set`, `append`, `remove` with a string, or `unset = true`");
-        return None;
-    };
-    match key.as_str() {
-        "unset" => match boolean(value, problems)? {
-            true => Some((EnvOp::Unset, "unset".to_owned())),
-            false => {
-                problems.error(value.span, "`unset = false` changes nothing").hint("leave the level out");
-                None
-            }
-        },
-        op @ ("set" | "append" | "remove") => Some(operation(op, template(value, problems)?, &value.label())),
-        other => {
-            problems
-                .error(*key_span, format!("unknown operation `{other}`"))
-                .hint(suggest(other, &["set", "append", "remove", "unset"]));
-            None
-        }
-    }
-}
-
-/// The operation called `op` and its label: `+` before what is appended, `-` before what is removed.
-fn operation(op: &str, value: Template, label: &str) -> (EnvOp, String) {
-    match op {
-        "append" => (EnvOp::Append(value), format!("+{label}")),
-        "remove" => (EnvOp::Remove(value), format!("-{label}")),
-        _ => (EnvOp::Set(value), label.to_owned()),
     }
 }

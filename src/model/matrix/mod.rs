@@ -17,26 +17,32 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::ids::ContentDigest;
+use super::settings::Shape;
 use super::words::words;
 
 mod axis;
 mod check;
+mod choices;
 mod document;
 mod draft;
+mod env;
 mod levels;
 mod parse;
 mod problem;
 mod reader;
+mod schema;
 mod sections;
 mod workload;
 
-pub use axis::{Knob, SEQUENCE_MAX, WorkloadKind};
+pub use axis::{INIT_THREADS_MAX, ITERATIONS_MAX, Knob, LAYERS_MAX, SEQUENCE_MAX, WorkloadKind};
 pub use check::{Finding, examine};
+pub use choices::{Assignment, Matcher};
 pub use document::{Override, OverrideError};
 pub use draft::{Change, Draft};
-pub use levels::{AXES_MAX, Assignment, Axis, LEVELS_MAX, Level, Matcher};
+pub use levels::{AXES_MAX, Axis, LEVELS_MAX, Level};
 pub use parse::{parse, parse_bytes};
 pub use problem::{MatrixError, Problem, Severity, Span, did_you_mean};
+pub use schema::json_schema;
 pub use sections::{Board, Control, Expect, FaultName, Inject, Revisions, Safety, Tool, VerdictName};
 
 /// The largest matrix file that is read: thousands of times what people write.
@@ -99,7 +105,7 @@ pub struct Matrix {
     /// What kind of workload it has.
     pub kind: WorkloadKind,
     /// Input and output features by name.
-    pub shapes: BTreeMap<String, crate::model::settings::Shape>,
+    pub shapes: BTreeMap<String, Shape>,
     /// The axes, in the order of the file.
     pub axes: Vec<Axis>,
     /// Combinations that are never run.

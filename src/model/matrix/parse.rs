@@ -8,7 +8,7 @@ use super::document::{Node, Override, digest, read};
 use super::levels::Levels;
 use super::problem::{Problem, Problems, Severity, Sources, Span};
 use super::reader::{Reader, array, count, integer, named, scalar, text, word};
-use super::sections::Sections;
+use super::sections::{Sections, model};
 use super::{
     DECIDE_MAX_DEFAULT, Decide, Design, MATRIX_BYTES_MAX, Matrix, MatrixError, PLAN_TRIALS_MAX, Places, TrialsRule,
     workload,
@@ -66,6 +66,26 @@ pub fn parse(source: &str, file_name: &str, overrides: &[Override]) -> Result<Ma
     }
 }
 
+impl Matrix {
+    /// The matrix with the deliberate faults and the board of a model, as `rehearse` reads it from a file of its own.
+    ///
+    /// # Errors
+    /// As [`parse`]; the faults must fit the stages and axes of this matrix.
+    pub fn with_model(self, source: &str, file_name: &str) -> Result<Matrix, MatrixError> {
+        if source.len() > MATRIX_BYTES_MAX {
+            let message = format!("the file has {} bytes, more than {MATRIX_BYTES_MAX}", source.len());
+            return Err(one(file_name, source, Span::default(), &message, "is this a model of a board?"));
+        }
+        let mut problems = Problems::default();
+        let root = read(source, 0, &mut problems);
+        let model = if problems.has_errors() { None } else { model(&root, &Levels::of(&self), &mut problems) };
+        match model {
+            Some((inject, board)) if !problems.has_errors() => Ok(Matrix { inject, board, ..self }),
+            Some(_) | None => Err(MatrixError::new(problems.into_sorted(), Arc::new(Sources::file(file_name, source)))),
+        }
+    }
+}
+
 fn one(file_name: &str, text: &str, span: Span, message: &str, hint: &str) -> MatrixError {
     let hint = Some(hint.to_owned());
     let problem = Problem { severity: Severity::Error, message: message.to_owned(), span, hint };
@@ -84,7 +104,7 @@ struct Head {
 }
 
 fn read_root(root: &Node, overrides: &[Override], problems: &mut Problems) -> Option<Matrix> {
-    let mut reader = Reader::new(root, "the matrix", problems)?;
+    let mut reader = Reader::new(root, "the file", problems)?;
     let head = reader.require("matrix", problems).and_then(|node| read_head(node, problems));
     let workload_node = reader.require("workload", problems);
     let kind = workload_node.and_then(|node| workload::kind(node, problems));
@@ -222,10 +242,12 @@ fn read_shapes(node: &Node, places: &mut Places, problems: &mut Problems) -> BTr
     let mut shapes = BTreeMap::new();
     for entry in named(node, "[shapes]", problems) {
         places.shapes.insert(entry.key.clone(), entry.node.span);
+        // A shape that is wrong is defined all the same: its uses are no further mistakes.
+        shapes.insert(entry.key.clone(), Shape::WARM_UP);
         let Some(sides) = array(&entry.node, "`[in_features, out_features]`", problems) else { continue };
         let [in_features, out_features] = sides else {
             problems
-                .error(entry.node.span, format!("shape `{}` has {} sides", entry.key, sides.len()))
+                .error(entry.node.span, format!("shape `{}` has not two sides but {}", entry.key, sides.len()))
                 .hint("a shape is `[in_features, out_features]`");
             continue;
         };
@@ -266,7 +288,9 @@ fn check_head(
         Design::OneOff | Design::Full | Design::List => {}
     }
     let needs_sequence = matches!(levels.context.kind, WorkloadKind::Linear4bit | WorkloadKind::Stack);
-    let has_sequence = levels.draft.settings.linear4bit().is_some_and(|settings| !settings.sequence.is_empty());
+    let in_all_cells = head.design == Design::List && cells.iter().all(|cell| cell.labels.contains_key("sequence"));
+    let in_baseline = levels.draft.settings.linear4bit().is_some_and(|settings| !settings.sequence.is_empty());
+    let has_sequence = in_baseline || in_all_cells;
     if needs_sequence && !has_sequence && !problems.has_errors() {
         problems.error(cells_span, "the baseline has no `sequence`").hint("add sequence = \"A\" to `[baseline]`");
     }

@@ -11,7 +11,7 @@ pub(super) const PROBLEMS_SHOWN_MAX: usize = 20;
 /// How many characters of a line are shown around a problem.
 const LINE_SHOWN_MAX: usize = 160;
 
-/// A range of bytes in one of the [`Sources`].
+/// A range of bytes in the file or in an argument of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Span {
     /// Which source: 0 is the file, the others are command-line arguments.
@@ -25,6 +25,11 @@ pub struct Span {
 impl Span {
     pub(super) fn new(source: usize, range: std::ops::Range<usize>) -> Self {
         Self { source, start: range.start, end: range.end }
+    }
+
+    /// Whether this is a place on the command line and not in the file.
+    pub fn is_argument(self) -> bool {
+        self.source > 0
     }
 }
 
@@ -91,6 +96,11 @@ impl Problems {
         self.push(Severity::Warning, span, message.into())
     }
 
+    /// Whether so much is wrong that looking for the right word of each mistake is wasted.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.len() >= 10 * PROBLEMS_SHOWN_MAX
+    }
+
     fn push(&mut self, severity: Severity, span: Span, message: String) -> &mut Problem {
         self.0.push(Problem { severity, message, span, hint: None });
         self.0.last_mut().expect("it was just pushed")
@@ -102,7 +112,7 @@ impl Problems {
 
     /// The problems in the order of the sources, each once.
     pub(super) fn into_sorted(mut self) -> Vec<Problem> {
-        self.0.sort_by(|a, b| (a.span, a.severity).cmp(&(b.span, b.severity)));
+        self.0.sort_by_key(|problem| (problem.span, problem.severity));
         self.0.dedup();
         self.0
     }
@@ -233,7 +243,8 @@ pub fn did_you_mean<'w>(text: &str, words: impl IntoIterator<Item = &'w str>) ->
     words
         .into_iter()
         .map(|word| (edit_distance(&text.to_lowercase(), &word.to_lowercase()), word))
-        .filter(|(distance, _)| *distance <= limit)
+        // Nothing in common is no slip: `4` was not meant to be `1`.
+        .filter(|(distance, word)| *distance <= limit && *distance < text.chars().count().max(word.chars().count()))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
 }

@@ -35,7 +35,18 @@ impl<'n> Reader<'n> {
     pub(super) fn require(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'n Node> {
         let node = self.take(key);
         if node.is_none() {
-            problems.error(self.span, format!("{} has no `{key}`", self.what));
+            let problem = problems.error(self.span, format!("{} has no `{key}`", self.what));
+            match key {
+                "name" if self.what == "[matrix]" => {
+                    problem.hint("add what runs are called by, such as `name = \"bench\"`")
+                }
+                "trials" => problem.hint("add the counted trials of each cell, such as `trials = 3`"),
+                "kind" => problem.hint("add `kind = \"linear4bit\"`, or `kind = \"command\"` for a program of yours"),
+                "matrix" | "workload" => {
+                    problem.hint(format!("add a `[{key}]` section as in matrices/quickstart.toml"))
+                }
+                _ => {}
+            }
         }
         node
     }
@@ -43,9 +54,11 @@ impl<'n> Reader<'n> {
     /// Reports every key that was not taken.
     pub(super) fn finish(self, problems: &mut Problems) {
         for entry in self.table.0.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
-            problems
-                .error(entry.key_span, format!("unknown key `{}` in {}", entry.key, self.what))
-                .hint(suggest(&entry.key, &self.known));
+            let is_full = problems.is_full();
+            let problem = problems.error(entry.key_span, format!("unknown key `{}` in {}", entry.key, self.what));
+            if !is_full {
+                problem.hint(suggest(&entry.key, &self.known));
+            }
         }
     }
 }
@@ -110,6 +123,20 @@ pub(super) fn text<'n>(node: &'n Node, problems: &mut Problems) -> Option<&'n st
     }
 }
 
+/// The place of a part of a string, if the string is written as it is read (no escapes); else of the whole.
+pub(super) fn inside(node: &Node, text: &str, range: std::ops::Range<usize>) -> Span {
+    let quotes = node.span.end.saturating_sub(node.span.start).saturating_sub(text.len());
+    match quotes {
+        // A bare string comes from the command line only.
+        0 | 2 => Span {
+            start: node.span.start + quotes / 2 + range.start,
+            end: node.span.start + quotes / 2 + range.end,
+            ..node.span
+        },
+        _ => node.span,
+    }
+}
+
 /// A string, number or boolean as the text it is passed on as.
 pub(super) fn scalar(node: &Node, problems: &mut Problems) -> Option<String> {
     match &node.value {
@@ -136,16 +163,17 @@ pub(super) fn boolean(node: &Node, problems: &mut Problems) -> Option<bool> {
     }
 }
 
-/// An integer in `range`.
+/// An integer in `range`, which says so if it ends where a `u32` does.
 pub(super) fn integer(node: &Node, range: std::ops::RangeInclusive<i64>, problems: &mut Problems) -> Option<i64> {
     match node.value {
         Value::Integer(number) if range.contains(&number) => Some(number),
         Value::Integer(number) => {
-            problems.error(node.span, format!("{number} is out of range")).hint(format!(
-                "expected {} to {}",
-                range.start(),
-                range.end()
-            ));
+            let hint = if *range.end() == i64::from(u32::MAX) {
+                format!("expected {} or more", range.start())
+            } else {
+                format!("expected {} to {}", range.start(), range.end())
+            };
+            problems.error(node.span, format!("{number} is out of range")).hint(hint);
             None
         }
         Value::String(_)
@@ -162,7 +190,12 @@ pub(super) fn integer(node: &Node, range: std::ops::RangeInclusive<i64>, problem
 
 /// An integer from `least` to the largest `u32`.
 pub(super) fn count(node: &Node, least: u32, problems: &mut Problems) -> Option<u32> {
-    let number = integer(node, i64::from(least)..=i64::from(u32::MAX), problems)?;
+    within(node, least..=u32::MAX, problems)
+}
+
+/// An integer in `range`.
+pub(super) fn within(node: &Node, range: std::ops::RangeInclusive<u32>, problems: &mut Problems) -> Option<u32> {
+    let number = integer(node, i64::from(*range.start())..=i64::from(*range.end()), problems)?;
     u32::try_from(number).ok()
 }
 

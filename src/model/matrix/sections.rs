@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::axis::WorkloadKind;
+use super::choices::Matcher;
 use super::document::{Node, Value};
 use super::draft::{Draft, Variable};
-use super::levels::{Levels, Matcher};
+use super::levels::Levels;
 use super::parse::texts;
 use super::problem::{Problems, Span, suggest};
-use super::reader::{Reader, argv, array, boolean, count, named, number, parsed, text, word};
+use super::reader::{Reader, argv, array, boolean, count, inside, named, number, parsed, text, word};
 use super::workload::command;
 use crate::model::quantity::{Limit, Millis};
 use crate::model::settings::{CommandSettings, Watch, WorkloadSettings};
@@ -290,30 +291,15 @@ impl<'n> Sections<'n> {
     pub(super) fn read(&self, levels: &Levels<'_>, problems: &mut Problems) -> Rest {
         Rest {
             controls: self.controls.map(|node| controls(node, levels, problems)).unwrap_or_default(),
-            expects: self.each(self.expect, "`[[expect]]` entries", |node| expect(node, levels, problems)),
+            expects: each(self.expect, |node| expect(node, levels, problems)),
             factors: self.factors.map(|node| texts(node, "[factors]", problems)).unwrap_or_default(),
             revisions: self.revisions.and_then(|node| revisions(node, levels, problems)),
             bisect_use: self.bisect.map(|node| bisect_use(node, levels, problems)).unwrap_or_default(),
             nightly_subject: self.nightly.map(|node| self.subject(node, levels, problems)).unwrap_or_default(),
             safety: self.safety.and_then(|node| safety(node, problems)).unwrap_or_default(),
-            inject: self.each(self.inject, "`[[inject]]` entries", |node| inject(node, levels, problems)),
+            inject: each(self.inject, |node| inject(node, levels, problems)),
             board: self.board.and_then(|node| board(node, problems)),
             tools: self.tools.map(|node| tools(node, problems)).unwrap_or_default(),
-        }
-    }
-
-    fn each<T>(&self, node: Option<&Node>, _what: &str, read: impl FnMut(&Node) -> Option<T>) -> Vec<T> {
-        match node.map(|node| &node.value) {
-            Some(Value::Array(nodes)) => nodes.iter().filter_map(read).collect(),
-            Some(
-                Value::String(_)
-                | Value::Integer(_)
-                | Value::Float(_)
-                | Value::Boolean(_)
-                | Value::Datetime(_)
-                | Value::Table(_),
-            )
-            | None => node.into_iter().filter_map(read).collect(),
         }
     }
 
@@ -340,6 +326,32 @@ impl<'n> Sections<'n> {
     }
 }
 
+/// What `read` makes of each entry of an array of tables, or of the one table that stands in its place.
+fn each<T>(node: Option<&Node>, read: impl FnMut(&Node) -> Option<T>) -> Vec<T> {
+    match node.map(|node| &node.value) {
+        Some(Value::Array(nodes)) => nodes.iter().filter_map(read).collect(),
+        Some(
+            Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Table(_),
+        )
+        | None => node.into_iter().filter_map(read).collect(),
+    }
+}
+
+/// The two sections of a model of a board: `[[inject]]` and `[board]`.
+pub(super) fn model(root: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Option<(Vec<Inject>, Option<Board>)> {
+    let mut reader = Reader::new(root, "the model of a board", problems)?;
+    let inject_node = reader.take("inject");
+    let board_node = reader.take("board");
+    reader.finish(problems);
+    let faults = each(inject_node, |node| inject(node, levels, problems));
+    Some((faults, board_node.and_then(|node| board(node, problems))))
+}
+
 fn as_table(node: &Node) -> Option<&super::document::Table> {
     match &node.value {
         Value::Table(table) => Some(table),
@@ -357,8 +369,13 @@ fn collect(node: &Node, used: &mut Vec<(String, Span)>) {
     match &node.value {
         Value::String(text) => {
             let Ok(template) = text.parse::<Template>() else { return };
-            used.extend(template.names().map(|name| (name.to_owned(), node.span)));
-            used.extend(template.run_time_holes().map(|hole| (hole.to_string(), node.span)));
+            let names = template.names().map(str::to_owned);
+            let holes = template.run_time_holes().map(|hole| hole.to_string());
+            used.extend(names.chain(holes).map(|name| {
+                let written = format!("{{{name}}}");
+                let place = text.find(&written).map(|at| inside(node, text, at..at + written.len()));
+                (name, place.unwrap_or(node.span))
+            }));
         }
         Value::Array(nodes) => nodes.iter().for_each(|node| collect(node, used)),
         Value::Table(table) => table.0.iter().for_each(|entry| collect(&entry.node, used)),
@@ -387,7 +404,7 @@ fn controls(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Vec<Co
             (workload @ (WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_)), false) => workload,
         };
         if let Some(node) = reader.take("env") {
-            for (name, op, _) in super::levels::env_ops(node, "env", problems) {
+            for (name, op, _) in super::env::env_ops(node, "env", problems) {
                 draft.apply(&[super::draft::Change::env(&name, op)]);
             }
         }
@@ -459,6 +476,9 @@ fn bisect_use(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> BTre
     for (name, labels) in matcher.0 {
         let axis = levels.axes.iter().find(|axis| axis.name == name);
         let [label] = labels.as_slice() else { continue };
+        if levels.is_overridden(&name) {
+            continue;
+        }
         if axis.is_none_or(|axis| axis.baseline == *label) {
             let span = node.map(|node| node.span).unwrap_or_default();
             problems

@@ -43,6 +43,15 @@ extra = []
 dense = ["fp16"]
 "#;
 
+/// Compares with the stored text.
+macro_rules! shown {
+    ($text:expr $(,)?) => {
+        insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false }, {
+            insta::assert_snapshot!($text);
+        });
+    };
+}
+
 fn valid(text: &str) -> Matrix {
     parse(text, "m.toml", &[]).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -86,7 +95,7 @@ fn argv(settings: &Settings) -> Vec<String> {
 
 #[test]
 fn what_is_not_toml_is_shown_where_it_stops_being_toml() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[("trials = 3", "trials = "), ("[axes]", "[axes"), ("name = \"m\"", "name = \"m\"\nname = \"n\"")]
     ));
@@ -94,7 +103,7 @@ fn what_is_not_toml_is_shown_where_it_stops_being_toml() {
 
 #[test]
 fn an_unknown_key_is_met_with_the_nearest_known_one() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             ("trials = 3", "trails = 3"),
@@ -109,7 +118,7 @@ fn an_unknown_key_is_met_with_the_nearest_known_one() {
 
 #[test]
 fn a_wrong_level_is_met_with_the_right_ones() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             ("batch = [2]", "storage = [\"unit8\"]"),
@@ -137,7 +146,7 @@ fn a_wrong_level_is_met_with_the_right_ones() {
 
 #[test]
 fn a_shape_must_be_defined_and_have_weights() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             ("sequence = \"AB\"", "sequence = \"AXBX\""),
@@ -152,7 +161,7 @@ fn a_shape_must_be_defined_and_have_weights() {
 
 #[test]
 fn an_axis_has_levels_that_differ() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             ("batch = [2]", "batch = []"),
@@ -169,7 +178,7 @@ fn an_axis_has_levels_that_differ() {
 
 #[test]
 fn trials_and_decisions_make_sense() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             ("trials = 3", "trials = 0"),
@@ -189,7 +198,7 @@ fn trials_and_decisions_make_sense() {
 
 #[test]
 fn a_placeholder_is_known_and_a_pattern_compiles() {
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         COMMAND,
         &[
             ("{venv}/bin", "{vnev}/bin"),
@@ -215,7 +224,7 @@ fn a_placeholder_is_known_and_a_pattern_compiles() {
 #[test]
 fn the_smaller_sections_are_checked_as_well() {
     let with = |text: &'static str| ("[axes]", text);
-    insta::assert_snapshot!(complaints(
+    shown!(complaints(
         LAYERS,
         &[
             with("[[inject]]\nfault = \"rest\"\nat = \"C.forward\"\nrate = 2\nif = { start = \"cool\" }\n[axes]"),
@@ -238,7 +247,7 @@ fn the_smaller_sections_are_checked_as_well() {
 fn several_mistakes_are_reported_at_once_and_in_order() {
     let text = "[matrix]\nname = \"m\"\ntrials = 0\n[workload]\nkind = \"linear4bit\"\nsetle = \"1s\"\n[shapes]\nA = [64, 0]\n\
                 [baseline]\nsequence = \"AQ\"\nstorage = \"bf61\"\n[axes]\nbatch = []\nquant = [\"fp4\", \"fp4\"]\n";
-    insta::assert_snapshot!(complaint(text, &[]));
+    shown!(complaint(text, &[]));
 }
 
 #[test]
@@ -251,7 +260,7 @@ fn a_mistake_on_the_command_line_is_shown_on_the_command_line() {
         complaint(LAYERS, &set("axes.batch=[2, 0]")),
         complaint(LAYERS, &[Override::trials(0)]),
     ];
-    insta::assert_snapshot!(all.join("\n\n"));
+    shown!(all.join("\n\n"));
 }
 
 #[test]
@@ -261,7 +270,7 @@ fn bytes_that_are_no_text_and_files_that_are_no_matrix_are_refused() {
     let not_text = parse_bytes(&bytes, "m.toml", &[]).unwrap_err().to_string();
     let large = parse(&"#".repeat(MATRIX_BYTES_MAX + 1), "m.toml", &[]).unwrap_err().to_string();
     let empty = parse("", "m.toml", &[]).unwrap_err().to_string();
-    insta::assert_snapshot!([not_text, large, empty].join("\n\n"));
+    shown!([not_text, large, empty].join("\n\n"));
 }
 
 #[test]
@@ -288,6 +297,31 @@ fn set_and_trials_change_the_matrix_and_its_digest() {
 }
 
 #[test]
+fn a_baseline_from_the_command_line_does_not_make_the_file_wrong() {
+    let text = include_str!("../../../matrices/bnb-1936.toml");
+    for (argument, axis, levels) in [
+        ("baseline.start=any", "start", 1),
+        ("baseline.start=warm", "start", 0),
+        ("baseline.batch=2", "batch", 1),
+        ("baseline.warmup=256x256", "warmup", 0),
+        ("baseline.hygiene=each", "hygiene", 2),
+        ("axes.sequence=[\"CCC\"]", "sequence", 1),
+        ("axes.batch=[4]", "batch", 1),
+    ] {
+        let matrix = parse(text, "bnb-1936.toml", &[Override::set(argument).unwrap()]);
+        let matrix = matrix.unwrap_or_else(|error| panic!("{argument}: {error}"));
+        assert_eq!(matrix.axis(axis).map_or(0, |axis| axis.levels.len()), levels, "{argument}");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_and_carriage_returns_change_nothing() {
+    let text = format!("\u{feff}{}", LAYERS.replace('\n', "\r\n"));
+    assert_eq!(valid(&text).digest, valid(LAYERS).digest);
+    assert!(complaint(&text.replace("[2]", "[0]"), &[]).contains("m.toml:16:10"));
+}
+
+#[test]
 fn a_list_valued_level_spreads_and_a_variable_is_filled() {
     let matrix = changed(
         COMMAND,
@@ -305,7 +339,8 @@ fn a_list_valued_level_spreads_and_a_variable_is_filled() {
 #[test]
 fn an_environment_axis_sets_unsets_appends_and_removes() {
     let axes = "[axes.lunowud]\nenv = \"__LUNOWUD\"\nappend = [\"-mlir:autotune:num_threads=1\", \"-mlir:collective:fp4=off\"]\nunset = true\n\
-                [axes.env]\nMALLOC_ARENA_MAX = [{ set = \"1\" }, { unset = true }, \"2\"]\nFLAGS = [{ remove = \"-a\" }]\n[axes]";
+                [axes.env]\nMALLOC_ARENA_MAX = [{ set = \"1\" }, { unset = true }, \"2\"]\nFLAGS = [{ remove = \"-a\" }]\n\
+                MORE = { set = [\"1\", \"2\"], append = \"x\", unset = true }\n[axes]";
     let text = LAYERS.replacen("[axes]", axes, 1).replacen("batch = [2]\n", "", 1);
     let text = text.replacen("[axes]\n", "[baseline.env]\nFLAGS = \"-a -b\"\n", 1);
     let matrix = valid(&text);
@@ -317,6 +352,7 @@ fn an_environment_axis_sets_unsets_appends_and_removes() {
     let ops = env("env.FLAGS", "--a", "FLAGS");
     assert_eq!(ops, [EnvOp::Set(Template::literal("-a -b")), EnvOp::Remove(Template::literal("-a"))]);
     assert_eq!(matrix.axis("env.FLAGS").unwrap().baseline, "-a -b");
+    assert_eq!(matrix.axis("env.MORE").unwrap().labels().collect::<Vec<_>>(), ["kept", "1", "2", "+x", "unset"]);
 }
 
 #[test]
@@ -390,16 +426,12 @@ fn every_axis_of_the_tool_can_be_varied() {
 fn the_named_default_of_an_axis_is_its_default() {
     for knob in Knob::ALL.iter().filter(|knob| **knob != Knob::Sequence) {
         let label = knob.default_label();
-        let text = match knob {
-            Knob::Batch
-            | Knob::Blocksize
-            | Knob::InitThreads
-            | Knob::Iterations
-            | Knob::Layers
-            | Knob::DoubleQuant
-            | Knob::DropCaches => label.to_owned(),
-            Knob::HygieneSteps => "[\"drop\", \"empty_cache\", \"sync\"]".to_owned(),
-            _ => format!("\"{label}\""),
+        let text = if *knob == Knob::HygieneSteps {
+            "[\"drop\", \"empty_cache\", \"sync\"]".to_owned()
+        } else if label.parse::<u32>().is_ok() || label.parse::<bool>().is_ok() {
+            label.to_owned()
+        } else {
+            format!("\"{label}\"")
         };
         let stack = LAYERS.replacen("linear4bit", "stack", 1);
         let said =
@@ -422,13 +454,23 @@ fn every_section_of_the_language_is_read() {
     assert_eq!((matrix.controls[0].verdict, matrix.controls[0].trials), (VerdictName::Pass, Some(1)));
     let settings = matrix.baseline().finish();
     assert_eq!(settings.watch.stages[0].name, "C.construct");
-    insta::assert_snapshot!(serde_json::to_string_pretty(&settings).unwrap());
+    shown!(serde_json::to_string_pretty(&settings).unwrap());
+}
+
+#[test]
+fn the_model_of_a_board_fits_its_matrix() {
+    let model = "[board]\nminutes_per_boot = 2\n[[inject]]\nfault = \"reset\"\nat = \"A.copy\"\nif = { batch = 2 }\n";
+    let matrix = valid(LAYERS).with_model(model, "model.toml").unwrap();
+    assert_eq!((matrix.inject.len(), matrix.board.map(|board| board.spurious_rate)), (1, Some(0.0)));
+    let wrong = model.replace("batch = 2", "batch = 3").replace("[board]", "[bored]");
+    shown!(valid(LAYERS).with_model(&wrong, "model.toml").unwrap_err().to_string());
 }
 
 #[test]
 fn the_shipped_matrices_are_valid() {
     for (name, text) in [
         ("quickstart", include_str!("../../../matrices/quickstart.toml")),
+        ("command", include_str!("../../../matrices/command.toml")),
         ("bnb-1936", include_str!("../../../matrices/bnb-1936.toml")),
         ("bnb-1936-small", include_str!("../../../matrices/bnb-1936-small.toml")),
     ] {

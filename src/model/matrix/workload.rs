@@ -2,7 +2,7 @@
 
 use super::axis::WorkloadKind;
 use super::document::Node;
-use super::levels::env_ops;
+use super::env::env_ops;
 use super::problem::{Problems, suggest};
 use super::reader::{Reader, argv, array, named, parsed, pattern, template, templates, text, word};
 use crate::model::quantity::{Limit, Millis};

@@ -98,6 +98,7 @@ fn watching_longer_does_not_make_another_cell() {
     patient.watch.timeout = Limit::After(Millis::from_secs(60));
     patient.watch.stages.push(StagePattern { name: "a".to_owned(), regex: "b".to_owned() });
     assert_eq!(settings.cell_id(), patient.cell_id());
+    assert_eq!(patient.clone().identify(), patient.cell_id());
     patient.iterations = 2;
     assert_ne!(settings.cell_id(), patient.cell_id());
 }

@@ -197,7 +197,13 @@ impl Child {
         self.write_conversation();
     }
 
+    /// Begins to end the child, unless it just ended by itself.
     pub(super) fn end(&mut self, why: EndedBy) {
+        self.reap();
+        self.begin_end(why);
+    }
+
+    fn begin_end(&mut self, why: EndedBy) {
         if self.phase != Phase::Alive {
             return;
         }
@@ -452,7 +458,7 @@ impl Child {
     fn distrust(&mut self, why: String) {
         self.outcome.protocol_error.get_or_insert(why);
         self.conversation = None;
-        self.end(EndedBy::Protocol);
+        self.begin_end(EndedBy::Protocol);
     }
 
     fn conversation_ended(&mut self) {

@@ -67,7 +67,11 @@ impl Family {
 
     /// Kills whoever is left. New orphans may come of it: repeat until [`Family::is_left`] says no.
     pub(super) fn kill(&mut self) {
-        self.ending = Ending::Killed;
+        if self.ending == Ending::ByThemselves {
+            // Who ended in time and was not reaped yet is no leak.
+            self.is_left();
+            self.ending = Ending::Killed;
+        }
         self.signal_group(Signal::KILL);
         for (pid, stat) in self.adopted() {
             if !stat.is_zombie() {

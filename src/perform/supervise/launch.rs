@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use regex::bytes::Regex;
 
-use crate::model::ids::RunId;
 use crate::model::journal::Invoker;
 use crate::model::protocol::Request;
+use crate::model::settings::Cpus;
 use crate::model::verdict::StageName;
+use crate::perform::processes::RunMark;
 
 /// How long a child has to obey SIGTERM before SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(2);
@@ -28,7 +29,7 @@ pub struct Launch<'a> {
     /// What runs.
     pub program: Program,
     /// The run, for the mark that every process of the trial carries.
-    pub run: &'a RunId,
+    pub run: &'a RunMark,
     /// The trial's directory; `stdout.log` and `stderr.log` are written there. The invoker must be able to enter it.
     pub trial_dir: &'a Path,
     /// Changes of the environment, applied in order.
@@ -57,6 +58,8 @@ pub struct CommandLine {
     pub argv: Vec<String>,
     /// Working directory; absent: the invoker's.
     pub cwd: Option<String>,
+    /// The CPUs that it may use.
+    pub cpus: Cpus,
     /// Stages in their order. A line is compared with those that were not reached yet, and the first that matches
     /// is reached; stages may be skipped, and never go back.
     pub stages: Vec<(StageName, Regex)>,

@@ -224,6 +224,14 @@ mod tests {
     }
 
     #[test]
+    fn one_reply_too_many_breaks_the_protocol() {
+        let mut replies = Replies { count: REPLIES_MAX - 1, ..Replies::new() };
+        let mut outcome = Outcome::of(Exit::Code(0));
+        assert_eq!(replies.push(HELLO, &mut outcome, &mut Vec::new()), Ok(()));
+        assert_eq!(replies.push(b"\"beat\"\n", &mut outcome, &mut Vec::new()), Err(ProtocolError::TooMany));
+    }
+
+    #[test]
     fn facts_that_would_not_fit_a_record_break_the_protocol() {
         let note = format!("{{\"note\":{{\"name\":\"n\",\"text\":\"{}\"}}}}\n", "x".repeat(10_000));
         let mut pieces = vec![HELLO];

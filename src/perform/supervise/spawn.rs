@@ -15,6 +15,7 @@ use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 use rustix::process::{Pid, getpid};
 
 use crate::model::protocol::Request;
+use crate::model::settings::Cpus;
 use crate::perform::exec::{self, ExecRequest, ExecStdin};
 use crate::perform::invoker;
 use crate::perform::processes::MARK_VARIABLE;
@@ -64,9 +65,9 @@ pub(super) fn spawn(origin: &Origin<'_>, launch: &Launch<'_>) -> io::Result<Newb
             outgoing.extend(request_line(request)?);
             (command, outgoing)
         }
-        Program::Command(CommandLine { argv, .. }) => {
+        Program::Command(CommandLine { argv, cpus, .. }) => {
             let exec = exec_request(origin, launch, ExecStdin::Null);
-            trampoline(origin, ExecRequest { argv: argv.clone(), env, ..exec })?
+            trampoline(origin, ExecRequest { argv: argv.clone(), env, cpus: cpus.clone(), ..exec })?
         }
     };
     let (conversation, theirs) = UnixStream::pair()?;
@@ -124,6 +125,7 @@ fn exec_request(origin: &Origin<'_>, launch: &Launch<'_>, stdin: ExecStdin) -> E
         identity: launch.invoker.cloned(),
         oom_score_adj: origin.oom_score_adj,
         stdin,
+        cpus: Cpus::All,
     }
 }
 

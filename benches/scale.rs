@@ -1,0 +1,134 @@
+//! What grows with the size of a matrix or a journal: planning 100,000 cells, folding 100,000 finished trials.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use jetfault::decide::agenda::{Agenda, CellHere};
+use jetfault::decide::plan::{Plan, PlanOptions, expand};
+use jetfault::decide::predict::Predictor;
+use jetfault::decide::result::ResultFold;
+use jetfault::decide::run::RunState;
+use jetfault::model::evidence::{EvidenceSummary, Fact};
+use jetfault::model::ids::{BootId, ContentDigest, DeviceId, RunId, TrialId};
+use jetfault::model::journal::{
+    Allowed, Booted, Event, Finished, Invoker, Judged, Launcher, Opened, Persistence, Record, Running, Started,
+    VERSION, encode,
+};
+use jetfault::model::matrix::parse;
+use jetfault::model::outcome::{Exit, LastReply, Outcome};
+use jetfault::model::units::{UptimeMs, WallTime};
+use jetfault::model::verdict::{Judgement, Provenance, Role, Verdict};
+use jetfault::perform::journal::read_records;
+use jetfault::perform::runner::RunError;
+
+/// 10 sequences, 10 batches, 5 hygienes, 4 storages, 5 block sizes, 2 formats, 5 thread counts: 100,000 cells.
+fn large_matrix() -> String {
+    "[matrix]\nname = \"large\"\ndesign = \"full\"\ntrials = 1\n[workload]\nkind = \"linear4bit\"\nbackend = \"cpu\"\n\
+     [shapes]\nA = [4096, 32768]\nB = [4096, 128256]\nC = [3584, 152064]\n\
+     [baseline]\nsequence = \"ABC\"\nbatch = 1\nhygiene = \"none\"\nstorage = \"bf16\"\nblocksize = 64\nquant = \"nf4\"\n\
+     init_threads = 1\n[axes]\n\
+     sequence = [\"ACB\", \"BAC\", \"BCA\", \"CAB\", \"CBA\", \"AB\", \"BA\", \"AAB\", \"ABB\"]\n\
+     batch = [2, 3, 4, 5, 6, 7, 8, 9, 10]\nhygiene = [\"each\", \"after:A\", \"after:B\", \"after:A,B\"]\n\
+     storage = [\"uint8\", \"fp16\", \"fp32\"]\nblocksize = [128, 256, 512, 1024]\nquant = [\"fp4\"]\n\
+     init_threads = [2, 3, 4, 5]\n"
+        .to_owned()
+}
+
+fn small_plan(trials: u32) -> Plan {
+    let matrix = format!(
+        "[matrix]\nname = \"small\"\ntrials = {trials}\n[workload]\nkind = \"linear4bit\"\n[shapes]\nA = [64, 64]\n\
+         [baseline]\nsequence = \"A\"\n"
+    );
+    expand(&parse(&matrix, "small", &[]).unwrap(), &PlanOptions::default()).unwrap()
+}
+
+fn agenda(plan: &Plan) -> Agenda {
+    Agenda::of(plan, false, |_| CellHere { may_taint: false, cannot: None, unrecorded_ms: 100 })
+}
+
+/// The journal of `trials` trials that passed, without stages.
+fn journal(plan: &Plan, trials: u32) -> Vec<u8> {
+    let boot: BootId = "1f06b739-9e6f-4d8e-b4cd-0d9449a8b993".parse().unwrap();
+    let device = DeviceId::of_machine("bench");
+    let digest = ContentDigest::of(b"bench");
+    let mut bytes = Vec::new();
+    let mut seq = 0;
+    let mut write = |event: Event| {
+        seq += 1;
+        let wall = WallTime(chrono::DateTime::from_timestamp_millis(1_777_000_000_000 + seq as i64).unwrap());
+        bytes.extend(encode(&Record {
+            version: VERSION,
+            seq,
+            boot: boot.clone(),
+            uptime_ms: UptimeMs(seq),
+            wall,
+            event,
+        }));
+    };
+    write(Event::Opened(Box::new(Opened {
+        run: RunId::new("bench", 1).unwrap(),
+        matrix: digest.clone(),
+        plan: digest.clone(),
+        binary: digest.clone(),
+        tool: "bench".into(),
+        device: device.clone(),
+        invoker: Invoker::default(),
+        matrix_dir: String::new(),
+        allowed: Allowed::default(),
+        persistence: Persistence::Persistent,
+        script: None,
+    })));
+    let evidence = EvidenceSummary { file: digest, boots: Fact::Absent, crash_records: Fact::Absent };
+    write(Event::Booted(Booted { evidence }));
+    for round in 1..=trials {
+        let trial = TrialId { cell: plan.cells[0].id.clone(), round, attempt: 1 };
+        write(Event::Started(Started {
+            trial: trial.clone(),
+            role: Role::Sample,
+            device: device.clone(),
+            position: round - 1,
+            provenance: Provenance::Measured,
+            launcher: Launcher::Shell,
+        }));
+        write(Event::Running(Running { trial: trial.clone(), pid: 4711 }));
+        let outcome = Outcome { last_reply: Some(LastReply::Done), duration_ms: 3, ..Outcome::of(Exit::Code(0)) };
+        write(Event::Finished(Finished { trial: trial.clone(), outcome: Box::new(outcome) }));
+        write(Event::Judged(Judged { trial, judgement: Judgement::of(Verdict::Pass), rule: "pass".into() }));
+    }
+    bytes
+}
+
+fn scale(c: &mut Criterion) {
+    let mut group = c.benchmark_group("scale");
+    group.sample_size(10).measurement_time(Duration::from_secs(10));
+    let text = large_matrix();
+    group.bench_function("plan of 100,000 cells (under 1 s)", |b| {
+        b.iter(|| {
+            let mut plan = expand(&parse(&text, "large", &[]).unwrap(), &PlanOptions::default()).unwrap();
+            let mut predictor = Predictor::default();
+            plan.predict_with(|settings| predictor.predict(settings));
+            assert_eq!(plan.cells.len(), 100_000);
+            black_box(plan)
+        });
+    });
+    let plan = small_plan(100_000);
+    let agenda = agenda(&plan);
+    let journal = journal(&plan, 100_000);
+    group.bench_function("fold of 100,000 finished trials (under 1 s)", |b| {
+        b.iter(|| {
+            let (mut state, mut results) = (RunState::new(&agenda), ResultFold::default());
+            read_records(&journal[..], |record| {
+                state.apply(&agenda, &record)?;
+                black_box(results.apply(&record));
+                Ok::<(), RunError>(())
+            })
+            .unwrap();
+            assert_eq!(state.progress.cells()[0].counted, 100_000);
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, scale);
+criterion_main!(benches);

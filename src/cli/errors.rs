@@ -1,0 +1,71 @@
+//! Errors as people read them: what failed, what caused it, what to do about it; and the exit code they have.
+
+use std::fmt;
+
+use crate::cli::exit::Exit;
+use crate::decide::plan::PlanError;
+
+/// An error that ends a command.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// The error with its causes.
+    pub error: anyhow::Error,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+/// What a command gives back.
+pub type Outcome = Result<Exit, Failure>;
+
+impl Failure {
+    /// `error` with exit code `exit`.
+    pub fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+        Self { exit, error: error.into(), hint: None }
+    }
+
+    /// An error in words.
+    pub fn words(exit: Exit, words: impl fmt::Display + fmt::Debug + Send + Sync + 'static) -> Self {
+        Self::new(exit, anyhow::Error::msg(words))
+    }
+
+    /// The same, with advice.
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// Prints it to standard error.
+    pub fn print(&self) {
+        // The problems of a matrix bring their own word for how grave each is.
+        let is_list = matches!(self.error.downcast_ref(), Some(PlanError::Matrix(_)));
+        eprintln!("{}{}", if is_list { "" } else { "error: " }, self.error);
+        let mut said = self.error.to_string();
+        for cause in self.error.chain().skip(1) {
+            let cause = cause.to_string();
+            // Errors of the lower layers carry the system's words in their own; nobody wants to read them twice.
+            if !said.ends_with(&cause) {
+                eprintln!("  caused by: {cause}");
+            }
+            said = cause;
+        }
+        if let Some(hint) = &self.hint {
+            eprintln!("hint: {hint}");
+        }
+    }
+}
+
+/// Gives the errors of the lower layers their exit code, in one place.
+pub trait OrFail<T> {
+    /// Ends the command with `exit` if this is an error.
+    ///
+    /// # Errors
+    /// If this is one.
+    fn or_fail(self, exit: Exit) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<anyhow::Error>> OrFail<T> for Result<T, E> {
+    fn or_fail(self, exit: Exit) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(exit, error))
+    }
+}

@@ -1,0 +1,53 @@
+//! `plan`: the same code path as `run`, up to the point where something would be written.
+
+use crate::cli::args::{DataFormat, Global, MatrixArgs, PlanArgs};
+use crate::cli::errors::{Failure, OrFail, Outcome};
+use crate::cli::exit::Exit;
+use crate::cli::locate::{self, MatrixSource};
+use crate::cli::output;
+use crate::cli::render;
+use crate::decide::plan::{Plan, PlanError, PlanOptions, expand};
+use crate::decide::predict::Predictor;
+use crate::model::matrix::{Override, parse_bytes};
+
+/// `jetfault plan MATRIX`.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn plan(args: &PlanArgs, global: &Global) -> Outcome {
+    let source = locate::matrix(&args.matrix.matrix)?;
+    let plan = make_plan(&source, &args.matrix)?;
+    if !global.quiet {
+        plan.warnings.iter().for_each(|warning| eprintln!("{warning}"));
+    }
+    match args.format {
+        DataFormat::Json => output::print(&plan.to_json())?,
+        DataFormat::Text => output::print(render::plan(&plan, &output::style(global)).as_bytes())?,
+    }
+    Ok(Exit::Done)
+}
+
+/// The plan of a matrix with the changes of the command line.
+///
+/// # Errors
+/// Everything that is wrong with the matrix, with its place.
+pub fn make_plan(source: &MatrixSource, args: &MatrixArgs) -> Result<Plan, Failure> {
+    let mut overrides =
+        args.set.iter().map(|argument| Override::set(argument)).collect::<Result<Vec<_>, _>>().or_fail(Exit::Usage)?;
+    overrides.extend(args.trials.map(Override::trials));
+    let matrix = parse_bytes(&source.bytes, &source.name, &overrides).map_err(|e| matrix_failure(e.into()))?;
+    let mut plan = expand(&matrix, &PlanOptions { only: args.cell.clone() }).map_err(matrix_failure)?;
+    let mut predictor = Predictor::default();
+    plan.predict_with(|settings| predictor.predict(settings));
+    Ok(plan)
+}
+
+fn matrix_failure(error: PlanError) -> Failure {
+    match error {
+        PlanError::Filter { ref hint, .. } => {
+            let hint = hint.clone();
+            Failure::new(Exit::Usage, error).hint(hint)
+        }
+        PlanError::Matrix(_) | PlanError::Collision { .. } => Failure::new(Exit::Usage, error),
+    }
+}

@@ -1,0 +1,225 @@
+//! Commands that read a run: `report`, `status`, `explain`. They take no lock and write nothing.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::BufReader;
+
+use crate::cli::args::{DataFormat, ExplainArgs, Global, ReadArgs, ReportArgs, ReportFormat};
+use crate::cli::errors::{Failure, OrFail, Outcome};
+use crate::cli::exit::Exit;
+use crate::cli::run::run_failure;
+use crate::cli::{locate, output, render};
+use crate::decide::agenda::{Agenda, CellHere};
+use crate::decide::explain::ExplainFold;
+use crate::decide::plan::Plan;
+use crate::decide::report::{Report, Standing};
+use crate::decide::run::IllegalEvent;
+use crate::decide::status::{Harness, StatusFold};
+use crate::model::evidence::Fact;
+use crate::model::ids::TrialId;
+use crate::model::journal::{Event, Record};
+use crate::model::settings::Breadcrumbs;
+use crate::model::verdict::Provenance;
+use crate::perform::host::{MachineFacts, Sysroot};
+use crate::perform::journal::read_records;
+use crate::perform::runner::{COMMIT_PERIOD_MS, RunError};
+use crate::perform::store::{ResultsDir, RunDir, names};
+
+/// `jetfault report [RUN]`.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
+    let (_, run) = locate::run(global, args.run.as_deref())?;
+    let report = make_report(&run)?;
+    match args.format {
+        ReportFormat::Text => output::print(render::report(&report, &output::style(global)).as_bytes())?,
+        ReportFormat::Md => output::print(render::markdown(&report).as_bytes())?,
+        ReportFormat::Json => output::print(&report.to_json())?,
+    }
+    Ok(exit_of(&report))
+}
+
+/// `jetfault status [RUN]`.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn status(args: &ReadArgs, global: &Global) -> Outcome {
+    let (results, run) = locate::run(global, args.run.as_deref())?;
+    let read = Read::open(&run)?;
+    let mut fold = StatusFold::new(&read.plan, &read.agenda);
+    read.records(&run, |record| fold.apply(&record))?;
+    let here = Sysroot::new(global.sysroot.clone()).boot_id().ok();
+    let status = fold.finish(here.as_ref(), harness(&results));
+    match args.format {
+        DataFormat::Text => output::print(render::status(&status, &output::style(global)).as_bytes())?,
+        DataFormat::Json => output::print(&status.to_json())?,
+    }
+    Ok(Exit::Done)
+}
+
+/// `jetfault explain [RUN] TRIAL`.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn explain(args: &ExplainArgs, global: &Global) -> Outcome {
+    let (which, trial) = match &args.which[..] {
+        [trial] => (None, trial),
+        [run, trial, ..] => (Some(run.as_str()), trial),
+        [] => return Err(Failure::words(Exit::Usage, "no trial named")),
+    };
+    let (_, run) = locate::run(global, which)?;
+    let read = Read::open(&run)?;
+    let trial = find_trial(&run, &read, trial)?;
+    let mut fold = ExplainFold::new(&read.plan, &read.agenda, trial);
+    let mut explanation = None;
+    read.records(&run, |record| {
+        explanation = fold.apply(&record)?.or(explanation.take());
+        Ok(())
+    })?;
+    let explanation = explanation.ok_or_else(|| {
+        Failure::words(Exit::Undecided, "this trial has no verdict yet").hint("`jetfault resume` judges what is open")
+    })?;
+    match args.format {
+        DataFormat::Text => output::print(render::explain(&explanation, &output::style(global)).as_bytes())?,
+        DataFormat::Json => output::print(&explanation.to_json())?,
+    }
+    Ok(Exit::Done)
+}
+
+/// Prints the report of a run that was just carried on; returns the exit code that its results have.
+///
+/// # Errors
+/// If the run cannot be read back or the report not be printed.
+pub fn print_report_text(run: &RunDir, global: &Global) -> Outcome {
+    let report = make_report(run)?;
+    output::print(render::report(&report, &output::style(global)).as_bytes())?;
+    Ok(exit_of(&report))
+}
+
+/// The stored plan of a run.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn plan(run: &RunDir) -> Result<Plan, Failure> {
+    let json = run.read(names::PLAN).or_fail(Exit::Unfit)?;
+    Plan::from_json(&json).map_err(|error| {
+        Failure::words(Exit::JournalDamaged, format!("cannot read {}: {error}", run.file(names::PLAN).display()))
+    })
+}
+
+/// A run opened for reading.
+struct Read {
+    plan: Plan,
+    agenda: Agenda,
+}
+
+impl Read {
+    fn open(run: &RunDir) -> Result<Self, Failure> {
+        let plan = plan(run)?;
+        // What this machine makes of the cells does not matter to a reader: the journal says what was made of them.
+        let agenda = Agenda::of(&plan, false, |index| CellHere {
+            may_taint: false,
+            cannot: None,
+            unrecorded_ms: match plan.cells[index].settings.breadcrumbs {
+                Breadcrumbs::Sync => 0,
+                Breadcrumbs::Async | Breadcrumbs::Off => COMMIT_PERIOD_MS,
+            },
+        });
+        Ok(Self { plan, agenda })
+    }
+
+    fn records(&self, run: &RunDir, mut each: impl FnMut(Record) -> Result<(), IllegalEvent>) -> Result<(), Failure> {
+        let journal = BufReader::new(File::open(run.file(names::JOURNAL)).or_fail(Exit::Unfit)?);
+        read_records(journal, |record| each(record).map_err(RunError::Illegal))
+            .map(|_| ())
+            .map_err(|error| run_failure(run, error))
+    }
+}
+
+fn make_report(run: &RunDir) -> Result<Report, Failure> {
+    let read = Read::open(run)?;
+    let mut fold = StatusFold::new(&read.plan, &read.agenda);
+    read.records(run, |record| fold.apply(&record))?;
+    fold.into_report(run.id.clone(), machine_words(run)).or_fail(Exit::JournalDamaged)
+}
+
+/// What `machine.json` says, in words; a run whose file is gone is reported without.
+fn machine_words(run: &RunDir) -> BTreeMap<String, String> {
+    let facts =
+        fs::read(run.file(names::MACHINE)).ok().and_then(|json| serde_json::from_slice::<MachineFacts>(&json).ok());
+    let Some(facts) = facts else { return BTreeMap::new() };
+    let known = [("model", facts.model), ("kernel", facts.kernel), ("os", facts.os), ("l4t", facts.l4t)];
+    let known = known.into_iter().filter_map(|(name, fact)| match fact {
+        Fact::Known(text) => Some((name.to_owned(), text)),
+        Fact::Absent | Fact::Denied(_) | Fact::Garbled(_) => None,
+    });
+    let memory = format!("{:.1} GB", facts.memory_bytes as f64 / 1e9);
+    known.chain([("memory".to_owned(), memory), ("cpus".to_owned(), facts.cpus.to_string())]).collect()
+}
+
+/// What the results of a run are as an exit code: a measured or injected fault outranks what is undecided.
+fn exit_of(report: &Report) -> Exit {
+    let counted = |cell: &crate::decide::report::CellReport| {
+        [Provenance::Measured, Provenance::Injected, Provenance::Simulated, Provenance::Transcribed]
+            .into_iter()
+            .filter_map(|provenance| cell.of_provenance(provenance))
+            .any(|sampled| sampled.faults.values().any(|faults| *faults > 0))
+    };
+    if report.cells.iter().any(counted) {
+        return Exit::FaultFound;
+    }
+    let complete = matches!(report.run.standing, Standing::Complete);
+    if !complete || report.cells.iter().any(|cell| cell.short.is_some()) { Exit::Undecided } else { Exit::Done }
+}
+
+/// Whether somebody works on a run of `results`: whoever does holds its lock.
+fn harness(results: &ResultsDir) -> Harness {
+    match results.is_held() {
+        Some(true) => Harness::Working,
+        Some(false) => Harness::Absent,
+        None => Harness::Unknown,
+    }
+}
+
+/// The most trials that are listed where several fit.
+const FITTING_MAX: usize = 12;
+
+/// The trial called `which`: its id, a unique beginning of one, or the label of a cell with one trial.
+fn find_trial(run: &RunDir, read: &Read, which: &str) -> Result<TrialId, Failure> {
+    let labels: BTreeMap<_, _> = read.plan.cells.iter().map(|cell| (&cell.id, cell.label.as_str())).collect();
+    let label = |trial: &TrialId| labels.get(&trial.cell).copied().unwrap_or_default();
+    let mut found: BTreeMap<String, (TrialId, String)> = BTreeMap::new();
+    read.records(run, |record| {
+        let (trial, word) = match record.event {
+            Event::Started(started) => (started.trial, "open".to_owned()),
+            Event::Judged(judged) => (judged.trial, judged.judgement.verdict.to_string()),
+            _ => return Ok(()),
+        };
+        let id = trial.to_string();
+        if id.starts_with(which) || label(&trial) == which {
+            found.insert(id, (trial, word));
+        }
+        Ok(())
+    })?;
+    if let Some((trial, _)) = found.get(which) {
+        return Ok(trial.clone());
+    }
+    let fitting: Vec<&(TrialId, String)> = found.values().collect();
+    match &fitting[..] {
+        [(trial, _)] => Ok(trial.clone()),
+        [] => Err(Failure::words(Exit::Usage, format!("no trial {which} in {}", run.id)).hint(format!(
+            "name a cell, as `jetfault report {}` does, and its trials are listed; or give [RUN] TRIAL",
+            run.id
+        ))),
+        many => {
+            let line = |(trial, word): &&(TrialId, String)| format!("\n  {trial}  {}: {word}", label(trial));
+            let mut hint: String = many.iter().take(FITTING_MAX).map(line).collect();
+            if let more @ 1.. = many.len().saturating_sub(FITTING_MAX) {
+                hint.push_str(&format!("\n  and {more} more"));
+            }
+            Err(Failure::words(Exit::Usage, format!("{which} may be any of {} trials of {}", many.len(), run.id))
+                .hint(format!("write out the one you mean:{hint}")))
+        }
+    }
+}

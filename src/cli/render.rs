@@ -1,0 +1,78 @@
+//! What people read: text for a terminal and Markdown for a bug report, made from data.
+//!
+//! Owns layout, colour and the units of figures. It must not compute a figure or choose words for a claim: both come
+//! with the data, so that text, Markdown and JSON cannot disagree. Text is not a stable format; JSON is.
+
+mod explain;
+mod markdown;
+mod plan;
+mod report;
+mod status;
+mod style;
+mod table;
+
+pub use explain::explain;
+pub use markdown::{MARKDOWN_BYTES_MAX, markdown};
+pub use plan::plan;
+pub use report::report;
+pub use status::status;
+pub use style::{COLUMNS_DEFAULT, COLUMNS_MAX, COLUMNS_MIN, Colour, Style};
+
+use crate::decide::report::CellReport;
+use crate::model::outcome::PeakMemory;
+use crate::model::verdict::Provenance;
+
+/// Bytes in megabytes of 1,000,000, with one decimal, as PyTorch's users are used to seeing peaks: `7089.4`.
+fn megabytes(bytes: u64) -> String {
+    format!("{}.{}", (bytes + 50_000) / 1_000_000, (bytes + 50_000) % 1_000_000 / 100_000)
+}
+
+/// The peak of host and reserved device memory together; nothing where it was not followed, as in a command.
+fn peak_megabytes(peak: &PeakMemory) -> String {
+    match peak.host_plus_reserved {
+        0 => String::new(),
+        bytes => megabytes(bytes),
+    }
+}
+
+/// Milliseconds in the unit that leaves two to four digits: `87 ms`, `13.2 s`, `4.5 min`, `2.1 h`.
+fn duration(ms: u64) -> String {
+    let seconds = ms as f64 / 1000.0;
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..100_000 => format!("{seconds:.1} s"),
+        100_000..6_000_000 => format!("{:.1} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+/// `1 trial`, `2 trials`.
+fn counted(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+/// What was expected of a cell, if it came otherwise.
+fn surprise(cell: &CellReport) -> Option<String> {
+    use crate::decide::report::Met;
+    let expectation = cell.expectation?;
+    match expectation.met {
+        Met::NotMet => Some(format!("expected {}", expectation.verdict)),
+        Met::Met | Met::Untested => None,
+    }
+}
+
+/// The mark of numbers that are not measured.
+fn source(provenance: Provenance) -> Option<&'static str> {
+    match provenance {
+        Provenance::Measured => None,
+        Provenance::Injected | Provenance::Simulated | Provenance::Transcribed => Some(provenance.as_str()),
+    }
+}
+
+/// Text from outside (labels, words of the system) on one line, without control characters.
+fn one_line(text: &str) -> String {
+    text.split(|c: char| c.is_control() || c == ' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

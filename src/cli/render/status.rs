@@ -1,0 +1,110 @@
+//! Where a run stands, for a terminal: few lines, the next step first.
+
+use std::fmt::Write;
+
+use super::style::{Colour, Style, wrap};
+use super::table::{Align, Row, elastic, fixed, table};
+use super::{counted, duration, one_line, report, source};
+use crate::decide::report::Standing;
+use crate::decide::status::{CellStatus, Status};
+
+/// The most cells that are listed; a terminal has few lines.
+const CELLS_MAX: usize = 100;
+
+/// The status as text.
+pub fn status(status: &Status, style: &Style) -> String {
+    let mut out = String::new();
+    let name = status.run.as_ref().map_or("a run that was not opened", |run| run.as_str());
+    let standing = report::standing(&status.standing);
+    let colour = match status.standing {
+        Standing::Open | Standing::Complete => Colour::Bold,
+        Standing::Paused | Standing::Stopped { .. } => Colour::Yellow,
+    };
+    let _ = writeln!(out, "{}", style.paint(colour, &format!("{name}: {standing}")));
+    let fact = |out: &mut String, name: &str, text: &str| {
+        wrap(out, &format!("{name:<9}"), &one_line(text), style.columns());
+    };
+    fact(&mut out, "trials", &trials(status));
+    fact(&mut out, "boots", &format!("{} of {} at most", status.boots, status.boots_max));
+    if let Some(open) = &status.open {
+        let stage = open.stage.as_ref().map(|stage| format!(", at {stage}")).unwrap_or_default();
+        let child = if open.running { "" } else { ", its child not known to run" };
+        let text = format!("{} of {}, {}{stage}{child}", open.trial, open.label, duration(open.for_ms));
+        fact(&mut out, "open", &text);
+    }
+    if let Some(last) = &status.last {
+        fact(&mut out, "last", &format!("{} of {}: {} ({})", last.trial, last.label, last.verdict, last.wall));
+    }
+    fact(&mut out, "next", &status.next);
+    if let Some(waits) = &status.waits {
+        fact(&mut out, "waits", waits);
+    }
+    if let Some(command) = &status.go_on {
+        fact(&mut out, "go on", command);
+    }
+    if let Some(command) = &status.stop {
+        fact(&mut out, "stop", command);
+    }
+    cells(&mut out, status, style);
+    out
+}
+
+fn trials(status: &Status) -> String {
+    let trials = &status.trials;
+    let most = if trials.is_limit { "at most " } else { "" };
+    let mut text = format!("{} of {most}{} counted", trials.counted, trials.wanted);
+    if trials.excluded > 0 {
+        let _ = write!(text, ", {} excluded", trials.excluded);
+    }
+    if trials.left > 0 {
+        let _ = write!(text, ", {most}{} left (about {})", trials.left, duration(trials.left_seconds * 1000));
+    }
+    text
+}
+
+fn cells(out: &mut String, status: &Status, style: &Style) {
+    let columns = [
+        elastic("cell", 14),
+        fixed("counted", Align::Right),
+        fixed("faults", Align::Right),
+        fixed("95 % interval", Align::Right),
+        elastic("notes", 10),
+    ];
+    let rows: Vec<Row> = status.cells.iter().take(CELLS_MAX).flat_map(rows_of).collect();
+    out.push('\n');
+    out.push_str(&table(&columns, &rows, style));
+    let left_out = status.cells.len().saturating_sub(CELLS_MAX);
+    if left_out > 0 {
+        let _ = writeln!(out, "… and {} more; --format json has all", counted(left_out as u64, "cell"));
+    }
+}
+
+fn rows_of(cell: &CellStatus) -> Vec<Row> {
+    let mut notes = Vec::new();
+    if cell.set_aside {
+        notes.push("given up".to_owned());
+    }
+    if cell.excluded > 0 {
+        notes.push(format!("{} excluded", cell.excluded));
+    }
+    let row = |fraction: String, bound: String, notes: &[String], colour: Option<Colour>| Row {
+        texts: vec![
+            one_line(&cell.label),
+            format!("{}/{}", cell.counted, cell.wanted),
+            fraction,
+            bound,
+            notes.join(", "),
+        ],
+        colour,
+    };
+    if cell.rates.is_empty() {
+        let colour = cell.set_aside.then_some(Colour::Yellow);
+        return vec![row("–".into(), "–".into(), &notes, colour)];
+    }
+    let of_rate = |(provenance, rate): &(_, crate::decide::report::Rate)| {
+        let mut notes = notes.clone();
+        notes.extend(source(*provenance).map(str::to_owned));
+        row(rate.fraction(), rate.bound(), &notes, (rate.faults > 0).then_some(Colour::Red))
+    };
+    cell.rates.iter().map(of_rate).collect()
+}

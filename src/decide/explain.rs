@@ -1,0 +1,440 @@
+//! Why a trial got its verdict: the facts observed, the row of the table that they meet, and what was missing.
+//!
+//! Owns the words for facts, which the tables keep as enums. It judges nothing itself: the row is looked up by the
+//! label in the record, and where this build's tables would give another row, that is said.
+
+use serde::{Deserialize, Serialize};
+
+use crate::decide::agenda::Agenda;
+use crate::decide::classify::{self, Ended, Ending, OUTCOME_RULES, OutcomeFacts, Promise, Word, classify, signal_name};
+use crate::decide::infer::{self, BOOT_RULES, Baseline, BootFacts, BootRule, Distance, News, OpenEnd, boot_rule};
+use crate::decide::plan::Plan;
+use crate::decide::result::{ResultFold, TrialResult};
+use crate::decide::run::{IllegalEvent, RunState};
+use crate::model::evidence::EvidenceSummary;
+use crate::model::ids::{BootId, TrialId};
+use crate::model::journal::{Event, Record};
+use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
+use crate::model::verdict::{Counted, Judgement, Provenance, Verdict};
+
+/// Name and version of the format of an explanation.
+pub const EXPLAIN_SCHEMA: &str = "jetfault.explain/1";
+
+/// The chain from evidence to verdict.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// [`EXPLAIN_SCHEMA`].
+    pub schema: String,
+    /// The trial.
+    pub trial: TrialId,
+    /// The label of its cell; absent if the plan does not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Where its numbers come from; absent if it never started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provenance: Option<Provenance>,
+    /// What was observed, in words.
+    pub observed: Vec<Seen>,
+    /// The facts that decide the row, in the order of the table's columns.
+    pub facts: Vec<Seen>,
+    /// The row.
+    pub rule: RuleApplied,
+    /// The verdict and what stands beside it.
+    pub judgement: Judgement,
+    /// How it enters the rate.
+    pub counted: Counted,
+    /// Evidence that was missing, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// What would have led to another verdict or cause.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub would_decide: Vec<WouldDecide>,
+    /// If this build's tables give another row for the same facts: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disagreement: Option<String>,
+}
+
+impl Explanation {
+    /// The explanation as `--format json` prints it.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut json = serde_json::to_vec_pretty(self).expect("an explanation has string keys and finite numbers");
+        json.push(b'\n');
+        json
+    }
+}
+
+/// One thing seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// What.
+    pub what: String,
+    /// How it was.
+    pub how: String,
+}
+
+/// Which table a rule stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RuleTable {
+    /// Facts of an outcome, observed in the same boot.
+    Outcome,
+    /// Facts across a boot.
+    Boot,
+    /// The next step: the trial was never started.
+    Step,
+    /// None of this build's.
+    Unknown,
+}
+
+/// The row that gave the verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleApplied {
+    /// Its table.
+    pub table: RuleTable,
+    /// Its label, as recorded.
+    pub label: String,
+    /// Why it gives what it gives.
+    pub because: String,
+}
+
+/// What would have led elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WouldDecide {
+    /// What would have had to be known.
+    pub known: String,
+    /// What the trial would then have been called.
+    pub then: String,
+    /// By which row, where it is one of the table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+}
+
+/// What was known when a trial was judged that the harness did not see end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootEvidence {
+    /// How the trial stood when it was last seen.
+    pub end: OpenEnd,
+    /// The boot whose evidence judged it.
+    pub now: BootId,
+    /// That evidence; absent where the harness came back in the trial's own boot.
+    pub evidence: Option<EvidenceSummary>,
+    /// Crash records known before.
+    pub baseline: Baseline,
+}
+
+impl BootEvidence {
+    /// What `state` knows of its open trial, before its verdict is applied; `None` if there is none or it was seen to
+    /// end.
+    pub fn of(state: &RunState, agenda: &Agenda) -> Option<Self> {
+        let open = state.open.as_ref().filter(|open| open.outcome.is_none())?;
+        let (now, evidence) = match &open.next_boot {
+            Some((boot, evidence)) => (boot.clone(), Some(evidence.clone())),
+            None => (open.boot.clone(), None),
+        };
+        Some(Self { end: state.open_end(agenda, open), now, evidence, baseline: state.baseline.clone() })
+    }
+
+    fn facts(&self) -> BootFacts {
+        match &self.evidence {
+            Some(evidence) => infer::facts_of(&self.end, evidence, &self.now, &self.baseline),
+            // The evidence of the trial's own boot was captured before it started and says nothing about it.
+            None => BootFacts { distance: Distance::Same, declared: self.end.declared, news: News::Unreadable },
+        }
+    }
+}
+
+/// Reads a journal up to the verdict on one trial, and explains it.
+#[derive(Debug)]
+pub struct ExplainFold<'a> {
+    plan: &'a Plan,
+    agenda: &'a Agenda,
+    trial: TrialId,
+    state: RunState,
+    results: ResultFold,
+}
+
+impl<'a> ExplainFold<'a> {
+    /// A reader that waits for the verdict on `trial`.
+    pub fn new(plan: &'a Plan, agenda: &'a Agenda, trial: TrialId) -> Self {
+        Self { plan, agenda, trial, state: RunState::new(agenda), results: ResultFold::default() }
+    }
+
+    /// Takes note of `record`; gives the explanation if it is the verdict.
+    ///
+    /// # Errors
+    /// If the record cannot follow what came before.
+    pub fn apply(&mut self, record: &Record) -> Result<Option<Explanation>, IllegalEvent> {
+        let is_verdict = matches!(&record.event, Event::Judged(judged) if judged.trial == self.trial);
+        let evidence = if is_verdict { BootEvidence::of(&self.state, self.agenda) } else { None };
+        self.state.apply(self.agenda, record)?;
+        let result = self.results.apply(record).filter(|_| is_verdict);
+        Ok(result.map(|result| explain(&result, self.plan, evidence.as_ref())))
+    }
+
+    /// Where the run stands: whether the trial is open, or was never due.
+    pub fn state(&self) -> &RunState {
+        &self.state
+    }
+}
+
+/// Explains the verdict of `result`. `evidence` is what was known then of a trial that was not seen to end; without
+/// it the facts of the row cannot be shown, only the row.
+pub fn explain(result: &TrialResult, plan: &Plan, evidence: Option<&BootEvidence>) -> Explanation {
+    let cell = plan.cell(&result.trial.cell);
+    let judgement = result.judgement.clone();
+    let (facts, own_rule, would_decide) = match (&result.outcome, evidence) {
+        (Some(outcome), _) => {
+            let (_, rule) = classify(outcome);
+            (
+                outcome_facts(&classify::facts_of(outcome)),
+                Some(rule.label),
+                Vec::from_iter(without_a_table(&result.rule)),
+            )
+        }
+        (None, Some(evidence)) => {
+            let facts = evidence.facts();
+            let rule = boot_rule(&facts);
+            let mut would = boot_alternatives(&facts, rule);
+            would.extend(without_a_table(&result.rule));
+            (boot_facts(&facts), Some(rule.label), would)
+        }
+        (None, None) => (Vec::new(), None, Vec::from_iter(without_a_table(&result.rule))),
+    };
+    Explanation {
+        schema: EXPLAIN_SCHEMA.to_owned(),
+        trial: result.trial.clone(),
+        label: cell.map(|cell| cell.label.clone()),
+        provenance: result.started.as_ref().map(|started| started.started.provenance),
+        observed: observed(result, evidence),
+        facts,
+        rule: rule_applied(&result.rule),
+        counted: judgement.verdict.counted(),
+        missing: judgement.missing.clone(),
+        judgement,
+        would_decide,
+        disagreement: own_rule.filter(|label| *label != result.rule).map(str::to_owned),
+    }
+}
+
+/// The rules of the next step, which has no table of facts.
+const STEP_RULES: [(&str, &str); 2] = [
+    ("cannot-run-here", "this machine or build cannot do what the cell asks for, so it was not started"),
+    ("needs-a-boot", "it needs a boot of its own, and the command line does not allow reboots"),
+];
+
+fn rule_applied(label: &str) -> RuleApplied {
+    let outcome = OUTCOME_RULES.iter().find(|rule| rule.label == label).map(|rule| (RuleTable::Outcome, rule.because));
+    let boot = || BOOT_RULES.iter().find(|rule| rule.label == label).map(|rule| (RuleTable::Boot, rule.because));
+    let step = || STEP_RULES.iter().find(|rule| rule.0 == label).map(|rule| (RuleTable::Step, rule.1));
+    let unknown = (RuleTable::Unknown, "this build has no rule of that name: another version wrote it");
+    let (table, because) = outcome.or_else(boot).or_else(step).unwrap_or(unknown);
+    RuleApplied { table, label: label.to_owned(), because: because.to_owned() }
+}
+
+fn seen(what: &str, how: impl Into<String>) -> Seen {
+    Seen { what: what.to_owned(), how: how.into() }
+}
+
+fn observed(result: &TrialResult, evidence: Option<&BootEvidence>) -> Vec<Seen> {
+    let mut observed = Vec::new();
+    match &result.started {
+        None => observed.push(seen("start", "it was never started")),
+        Some(start) => {
+            observed.push(seen("started in boot", start.boot.as_str()));
+            let before = match start.started.position {
+                0 => "first of ours in that boot".to_owned(),
+                n => format!("after {n} of ours in that boot"),
+            };
+            observed.push(seen("position", before));
+            let child = if result.running { "known to run" } else { "not known to run" };
+            observed.push(seen("child", child));
+        }
+    }
+    observed.push(seen("judged in boot", result.judged_in.as_str()));
+    if let Some(stage) = &result.judgement.stage {
+        let unrecorded = match result.judgement.unrecorded_ms {
+            Some(ms) => format!("{stage} or later, up to {ms} ms unrecorded"),
+            None => stage.to_string(),
+        };
+        observed.push(seen("last stage", unrecorded));
+    }
+    match (&result.outcome, evidence) {
+        (Some(outcome), _) => of_outcome(outcome, &mut observed),
+        (None, Some(evidence)) => of_boots(evidence, &mut observed),
+        (None, None) => {}
+    }
+    observed
+}
+
+fn of_outcome(outcome: &Outcome, observed: &mut Vec<Seen>) {
+    let exit = match &outcome.exit {
+        Exit::Code(code) => format!("code {code}"),
+        Exit::Signal { number, core } => {
+            let core = if *core { ", core dumped" } else { "" };
+            format!("{} ({number}){core}", signal_name(*number))
+        }
+        Exit::Unkillable => "none: it survived SIGKILL".to_owned(),
+        Exit::NotStarted(reason) => format!("none: it never ran, {reason}"),
+    };
+    observed.push(seen("exit", exit));
+    if let Some(ended_by) = outcome.ended_by {
+        observed.push(seen("ended by the harness", ended_by_words(ended_by)));
+    }
+    if let Some(reply) = outcome.last_reply {
+        observed.push(seen("last word", reply_words(reply)));
+    }
+    if let Some(error) = &outcome.protocol_error {
+        observed.push(seen("protocol", error.as_str()));
+    }
+    if let Some(failure) = &outcome.failure {
+        let call = failure.call.as_deref().map(|call| format!("{call}: ")).unwrap_or_default();
+        observed.push(seen("failure", format!("{call}{}", failure.text)));
+    }
+    if let Some(mismatch) = &outcome.mismatch {
+        let text = format!("{}[{}]: {}, expected {}", mismatch.what, mismatch.index, mismatch.got, mismatch.expected);
+        observed.push(seen("wrong result", text));
+    }
+    observed.extend(outcome.artifacts_missing.iter().map(|path| seen("artifact missing", path.as_str())));
+    observed.extend(outcome.unmet.iter().map(|unmet| seen("output", unmet.as_str())));
+    if let Some(text) = &outcome.error_text {
+        observed.push(seen("first error text", text.as_str()));
+    }
+    observed.push(seen("duration", format!("{} ms", outcome.duration_ms)));
+}
+
+fn of_boots(evidence: &BootEvidence, observed: &mut Vec<Seen>) {
+    let Some(summary) = &evidence.evidence else {
+        observed.push(seen("evidence", "the harness came back in the same boot"));
+        return;
+    };
+    observed.push(seen("evidence of boot", evidence.now.as_str()));
+    let boots = summary.boots.known().map(|boots| format!("{} remembered", boots.len()));
+    observed.push(seen("boots", boots.unwrap_or_else(|| "not readable".to_owned())));
+    let records = summary.crash_records.known().map(|records| format!("{} present", records.len()));
+    observed.push(seen("crash records", records.unwrap_or_else(|| "not readable".to_owned())));
+    observed.push(seen("crash records known before", evidence.baseline.digests.len().to_string()));
+}
+
+fn ended_by_words(ended_by: EndedBy) -> &'static str {
+    match ended_by {
+        EndedBy::Timeout => "the whole trial took longer than its timeout",
+        EndedBy::StageTimeout => "no change of stage within the stage timeout",
+        EndedBy::Stop => "a person asked it to stop",
+        EndedBy::Protocol => "the child broke the protocol",
+    }
+}
+
+fn reply_words(reply: LastReply) -> &'static str {
+    match reply {
+        LastReply::Silence => "none",
+        LastReply::Running => "at work",
+        LastReply::Done => "done",
+        LastReply::Failed => "failed",
+    }
+}
+
+fn outcome_facts(facts: &OutcomeFacts) -> Vec<Seen> {
+    let ended = match facts.ended {
+        Ended::Itself => "by itself",
+        Ended::Deadline => "by the harness: a deadline",
+        Ended::Stop => "by the harness: a person asked",
+        Ended::Protocol => "by the harness: broken protocol",
+    };
+    let ending = match facts.ending {
+        Ending::Zero => "exit code 0",
+        Ending::NonZero => "an exit code that is not 0",
+        Ending::Fatal => "a fatal signal",
+        Ending::Kill => "SIGKILL",
+        Ending::Asked => "a signal by which others ask",
+        Ending::OtherSignal => "another signal",
+        Ending::Unkillable => "survived SIGKILL",
+        Ending::NotStarted => "never ran",
+    };
+    let word = match facts.word {
+        Word::Command => "a command, which has none",
+        Word::Silence => "none",
+        Word::Running => "at work",
+        Word::Done => "done",
+        Word::FailedCuda => "failed: driver or runtime",
+        Word::FailedOom => "failed: device memory",
+        Word::FailedUnsupported => "failed: not possible here",
+        Word::FailedOther => "failed",
+    };
+    let promise = match facts.promise {
+        Promise::Kept => "kept",
+        Promise::ArtifactMissing => "an artifact is missing",
+        Promise::ResultWrong => "a result is wrong",
+    };
+    vec![seen("ended", ended), seen("ending", ending), seen("word", word), seen("promise", promise)]
+}
+
+fn boot_facts(facts: &BootFacts) -> Vec<Seen> {
+    let distance = match facts.distance {
+        Distance::Same => "the same boot",
+        Distance::Next => "the boot that followed",
+        Distance::Gap => "other boots came between",
+        Distance::Unknown => "the machine does not remember its boots",
+    };
+    let news = match facts.news {
+        News::Panic => "a new record tells of a panic",
+        News::Other => "a new record tells of something else",
+        News::Nothing => "no new record",
+        News::Unreadable => "not readable, now or before",
+    };
+    let declared = if facts.declared { "declared before it happened" } else { "not declared" };
+    vec![seen("distance", distance), seen("reboot", declared), seen("crash records", news)]
+}
+
+/// The fewest other facts that would have led to another row with another meaning.
+fn boot_alternatives(facts: &BootFacts, rule: &BootRule) -> Vec<WouldDecide> {
+    if rule.verdict != Verdict::Reboot {
+        return Vec::new();
+    }
+    let distances = [(facts.distance, None), (Distance::Next, Some("that this boot followed the trial's at once"))];
+    let news = [
+        (facts.news, None),
+        (News::Panic, Some("a new crash record that tells of a panic")),
+        (News::Nothing, Some("that no crash record is new")),
+    ];
+    let mut found: Vec<(Vec<&str>, &BootRule)> = Vec::new();
+    // Single changes come first, so that a pair is listed only where neither half of it would have done.
+    let pairs = distances.iter().flat_map(|distance| news.iter().map(move |news| (distance, news)));
+    let mut changes: Vec<_> = pairs.collect();
+    changes.sort_by_key(|(distance, news)| usize::from(distance.1.is_some()) + usize::from(news.1.is_some()));
+    for (distance, news) in changes {
+        let changed = BootFacts { distance: distance.0, news: news.0, ..*facts };
+        let known: Vec<&str> = [distance.1, news.1].into_iter().flatten().collect();
+        let other = boot_rule(&changed);
+        let is_news = (other.verdict, other.cause) != (rule.verdict, rule.cause);
+        let is_minimal = !found.iter().any(|(fewer, _)| fewer.iter().all(|what| known.contains(what)));
+        if changed != *facts && is_news && is_minimal {
+            found.push((known, other));
+        }
+    }
+    let would = |(known, other): (Vec<&str>, &BootRule)| WouldDecide {
+        known: known.join(", and "),
+        then: verdict_words(other),
+        rule: Some(other.label.to_owned()),
+    };
+    found.into_iter().map(would).collect()
+}
+
+fn verdict_words(rule: &BootRule) -> String {
+    match rule.cause {
+        Some(cause) => format!("{}, cause {}", rule.verdict, cause.as_str()),
+        None => rule.verdict.to_string(),
+    }
+}
+
+/// What would have led elsewhere for rows whose question no fact of the table answers.
+fn without_a_table(label: &str) -> Option<WouldDecide> {
+    let (known, then) = match label {
+        "sigkill" => ("a record of the out-of-memory killer, the kernel's or the trial's cgroup's", "oom-kill"),
+        "same-boot" => ("how the child ended, which the harness did not live to see", "a verdict on the outcome"),
+        "before-hello" | "silent-deadline" => ("the worker's first word", "a verdict on the workload"),
+        "interrupted" | "asked-to-end" => ("its own end", "a verdict on the outcome"),
+        "needs-a-boot" => ("`--allow-reboot`", "a trial"),
+        _ => return None,
+    };
+    Some(WouldDecide { known: known.to_owned(), then: then.to_owned(), rule: None })
+}

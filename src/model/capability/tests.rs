@@ -1,0 +1,136 @@
+//! One case for each setting that needs something, and one for those that need nothing.
+
+use super::*;
+use crate::model::quantity::{Bytes, Millis};
+use crate::model::settings::{
+    Breadcrumbs, Check, Code, CompanionWhen, FloatType, JitCache, ModuleLoading, OutputOracle, Shape, StackSettings,
+    Storage, Telemetry,
+};
+
+fn layers() -> Linear4bitSettings {
+    Linear4bitSettings::of(vec![Layer { label: "A".into(), shape: Shape::new(64, 64).unwrap() }])
+}
+
+fn with(change: impl FnOnce(&mut Settings)) -> Settings {
+    let mut settings = Settings::of(WorkloadSettings::Linear4bit(layers()));
+    change(&mut settings);
+    settings
+}
+
+fn of_layers(change: impl FnOnce(&mut Linear4bitSettings)) -> Settings {
+    let mut linear4bit = layers();
+    change(&mut linear4bit);
+    Settings::of(WorkloadSettings::Linear4bit(linear4bit))
+}
+
+fn of_command(change: impl FnOnce(&mut CommandSettings)) -> Settings {
+    let mut command = CommandSettings { argv: vec![Template::literal("true")], ..CommandSettings::default() };
+    change(&mut command);
+    Settings::of(WorkloadSettings::Command(command))
+}
+
+/// Settings, the only capability that they need, and a word that names the setting.
+fn cases() -> Vec<(Settings, Capability, &'static str)> {
+    use Capability as C;
+    let stack = StackSettings { block: layers(), head: Vec::new(), layers: 2 };
+    let companion = Companion { argv: vec![Template::literal("stress")], when: CompanionWhen::Beside };
+    vec![
+        (with(|s| s.ballast = Bytes::new(1 << 30)), C::Ballast, "ballast = \"1GiB\""),
+        (with(|s| s.clocks = Clocks::Max), C::Clocks, "clocks"),
+        (with(|s| s.start = Start::Cold), C::ColdStart, "start = \"cold\""),
+        (with(|s| s.companion = Some(companion)), C::Companion, "companion"),
+        (of_layers(|l| l.backend = Backend::Cuda), C::Cuda, "has no CUDA"),
+        (of_layers(|l| l.init = Init::Device), C::DeviceInit, "init = \"device\""),
+        (with(|s| s.drop_caches = true), C::DropCaches, "drop_caches"),
+        (of_layers(|l| l.allocator = AllocatorKind::Async), C::DriverAllocators, "async"),
+        (of_layers(|l| l.allocator = AllocatorKind::Vmm), C::DriverAllocators, "vmm"),
+        (with(|s| s.gpu_pm = GpuPm::On), C::GpuPm, "gpu_pm = \"on\""),
+        (with(|s| s.identity = "0.49.2".into()), C::Identity, "0.49.2"),
+        (of_command(|c| c.argv.push("{rev.dir}/x".parse().unwrap())), C::Identity, "identity"),
+        (of_command(|c| c.loads.push(Template::literal("lib.so"))), C::Loads, "loads"),
+        (with(|s| s.memory_max = Some(Bytes::new(1 << 20))), C::MemoryMax, "memory_max = \"1MiB\""),
+        (with(|s| s.observer = Observer::Gdb), C::Observer, "gdb"),
+        (of_layers(|l| l.quant = QuantType::Nvfp4), C::OtherFormats, "nvfp4"),
+        (of_layers(|l| l.quant = QuantType::Mxfp4), C::OtherFormats, "mxfp4"),
+        (of_layers(|l| l.quant = QuantType::Int4), C::OtherFormats, "int4"),
+        (
+            of_command(|c| c.expect_output = OutputOracle { lacks: Some("x".into()), ..OutputOracle::default() }),
+            C::OutputPatterns,
+            "expect_output",
+        ),
+        (with(|s| s.power_mode = Some("25W".into())), C::PowerMode, "25W"),
+        (with(|s| s.prefill_cache = Bytes::new(1 << 20)), C::PrefillCache, "prefill_cache"),
+        (with(|s| s.prelude = Some(Prelude::Forward("256x256".parse().unwrap()))), C::Prelude, "256x256"),
+        (Settings { iterations: 3, ..of_command(|_| {}) }, C::RepeatedCommand, "3 times"),
+        (Settings::of(WorkloadSettings::Stack(stack)), C::Stack, "stack"),
+        (with(|s| s.swap = Swap::Off), C::Swap, "swap = \"off\""),
+        (of_layers(|l| l.kernels = KernelSet::Tuned), C::TunedKernels, "tuned"),
+        (with(|s| s.start = Start::Warm), C::WarmStart, "start = \"warm\""),
+    ]
+}
+
+#[test]
+fn each_setting_that_needs_something_is_refused_with_its_name() {
+    for (settings, capability, word) in cases() {
+        let reason = cannot(&settings, BuildCapabilities::THIS).unwrap_or_else(|| panic!("{capability} is not asked"));
+        assert!(reason.starts_with("this build cannot ") && reason.contains(word), "{capability}: {reason}");
+        assert_eq!(reason.matches("this build").count(), 1, "{capability}: {reason}");
+    }
+}
+
+#[test]
+fn a_build_that_can_do_everything_refuses_nothing() {
+    for (settings, capability, _) in cases() {
+        assert_eq!(cannot(&settings, BuildCapabilities(Capability::ALL)), None, "{capability}");
+    }
+}
+
+#[test]
+fn every_capability_is_needed_by_some_setting() {
+    let power = with(|s| (s.start, s.cold_from) = (Start::Cold, ColdFrom::Power));
+    assert!(cannot(&power, BuildCapabilities(&[Capability::ColdStart])).unwrap().contains("cold_from"));
+    for capability in Capability::ALL {
+        let is_asked = *capability == Capability::PowerHook || cases().iter().any(|(_, asked, _)| asked == capability);
+        assert!(is_asked, "{capability}");
+    }
+}
+
+#[test]
+fn what_needs_no_privilege_is_performed() {
+    let settings = with(|s| {
+        s.breadcrumbs = Breadcrumbs::Sync;
+        s.code = Code::Ptx;
+        s.cpus = "0".parse().unwrap();
+        s.env.insert("X".into(), vec![EnvOp::Unset]);
+        s.gap = Millis::new(5);
+        s.iterations = 3;
+        s.jit_cache = JitCache::Fresh;
+        s.module_loading = ModuleLoading::Eager;
+        s.telemetry = Telemetry::Off;
+        s.cold_from = ColdFrom::Power;
+    });
+    assert_eq!(cannot(&settings, BuildCapabilities::THIS), None);
+    let settings = of_layers(|l| {
+        l.allocator = AllocatorKind::Direct;
+        l.check = Check::Each;
+        l.compute = FloatType::Fp16;
+        l.init_threads = 1;
+        l.kernels = KernelSet::None;
+        l.quant = QuantType::Fp4;
+        l.storage = Storage::Fp32;
+    });
+    assert_eq!(cannot(&settings, BuildCapabilities::THIS), None);
+    assert_eq!(cannot(&of_command(|_| {}), BuildCapabilities::THIS), None);
+}
+
+#[test]
+fn several_reasons_are_all_told_and_too_many_layers_are_one() {
+    let settings = with(|s| (s.drop_caches, s.swap) = (true, Swap::Zram));
+    assert_eq!(cannot(&settings, BuildCapabilities::THIS).unwrap().matches("; ").count(), 1);
+    let settings = with(|s| s.iterations = 1_000_000);
+    let reason = cannot(&settings, BuildCapabilities(Capability::ALL)).unwrap();
+    assert_eq!(reason, "1000000 layers over all iterations are more than 50000");
+    let settings = of_layers(|l| l.sequence[0].label = "A".repeat(53));
+    assert!(cannot(&settings, BuildCapabilities(Capability::ALL)).unwrap().contains("longer than the 52 bytes"));
+    assert_eq!(cannot(&of_layers(|l| l.sequence[0].label = "A".repeat(52)), BuildCapabilities::THIS), None);
+}

@@ -1,0 +1,346 @@
+//! The JSON Schema of the matrix language, for editors and for `jetfault schema`.
+//!
+//! It is made of the same sets of words and limits that the reader uses, so a new level is in both. It is looser
+//! than the reader where a schema cannot know (names of shapes, placeholders, what differs from the baseline).
+
+use serde_json::{Map, Value, json};
+
+use super::axis::{INIT_THREADS_MAX, ITERATIONS_MAX, Knob, LAYERS_MAX};
+use super::{Design, FaultName, LEVELS_MAX, PLAN_TRIALS_MAX, Tool, VerdictName};
+use crate::model::settings::*;
+
+/// The schema of a matrix file (JSON Schema, draft 2020-12).
+pub fn json_schema() -> Value {
+    let words = |words: &[&str]| json!({ "enum": words });
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "jetfault matrix",
+        "description": "A workload, a baseline and axes.",
+        "type": "object",
+        "required": ["matrix", "workload"],
+        "additionalProperties": false,
+        "properties": {
+            "matrix": matrix(),
+            "workload": workload(),
+            "shapes": map("[in_features, out_features] by name", json!({
+                "type": "array", "items": { "type": "integer", "minimum": 1 }, "minItems": 2, "maxItems": 2
+            })),
+            "vars": map("Values of placeholders.", json!(true)),
+            "baseline": baseline(),
+            "axes": axes(),
+            "exclude": { "type": "array", "items": { "type": "object" }, "description": "Combinations that are never run." },
+            "cell": { "type": "array", "items": { "type": "object" }, "description": "Cells by themselves; an empty one is the baseline." },
+            "expect": { "type": "array", "items": object("What is expected of cells.", &["verdict"], &[
+                ("cell", json!({ "type": "object" })),
+                ("verdict", words(VerdictName::WORDS)),
+            ]) },
+            "controls": map("Cells whose failure makes others undecided.", control()),
+            "factors": map("Label-only factors.", json!(true)),
+            "revisions": revisions(),
+            "bisect": object("How bisection flips axes.", &[], &[("use", json!({ "type": "object" }))]),
+            "nightly": object("Comparison with earlier nights.", &[], &[("subject", strings("Factors left out of the history key."))]),
+            "safety": object("Limits of what a run may do to a board.", &[], &[
+                ("max_boots", integer(1, None)),
+                ("max_unexpected_per_hour", integer(1, None)),
+                ("expires", duration()),
+            ]),
+            "inject": { "type": "array", "items": object("A deliberate fault.", &["fault"], &[
+                ("fault", words(FaultName::WORDS)),
+                ("at", text("The stage, such as C.forward.")),
+                ("rate", json!({ "type": "number", "minimum": 0, "maximum": 1 })),
+                ("if", json!({ "type": "object" })),
+            ]) },
+            "board": object("The simulated board of `rehearse`.", &[], &[
+                ("minutes_per_boot", json!({ "type": "number", "minimum": 0 })),
+                ("minutes_per_trial", json!({ "type": "number", "minimum": 0 })),
+                ("spurious_rate", json!({ "type": "number", "minimum": 0, "maximum": 1 })),
+                ("boot_lottery", json!({ "type": "number", "minimum": 0, "maximum": 1 })),
+                ("drift", json!({ "type": "number", "minimum": -1, "maximum": 1 })),
+            ]),
+            "tools": { "type": "object", "additionalProperties": false, "properties":
+                Tool::WORDS.iter().map(|tool| ((*tool).to_owned(), text("A path."))).collect::<Map<_, _>>() },
+        }
+    })
+}
+
+fn matrix() -> Value {
+    let trials = json!({ "anyOf": [integer(1, Some(PLAN_TRIALS_MAX)), { "const": "until-decided" }] });
+    object(
+        "Name, design and number of trials.",
+        &["name", "trials"],
+        &[
+            ("name", text("Runs are called NAME-001.")),
+            ("about", text("What it is for.")),
+            ("design", json!({ "enum": Design::WORDS })),
+            ("trials", trials),
+            (
+                "decide",
+                object(
+                    "What is decided.",
+                    &[],
+                    &[("compare", text("An axis of two arms.")), ("max", integer(1, None))],
+                ),
+            ),
+            ("seed", integer(0, None)),
+        ],
+    )
+}
+
+fn workload() -> Value {
+    let mut keys = vec![
+        ("kind", json!({ "enum": ["linear4bit", "stack", "command"] })),
+        ("backend", json!({ "enum": Backend::WORDS })),
+        ("timeout", limit()),
+        ("stage_timeout", limit()),
+        ("settle", duration()),
+        ("env", json!({ "type": "object" })),
+        ("keep", json!({ "enum": Keep::WORDS })),
+        (
+            "stages",
+            json!({ "type": "array", "items": object("A stage of a command.", &["name", "regex"], &[
+                ("name", text("Its name.")),
+                ("regex", text("A line of the output that begins it.")),
+            ]) }),
+        ),
+        ("metrics", map("Patterns with one group.", json!({ "type": "string" }))),
+    ];
+    keys.extend(command());
+    object("What runs.", &["kind"], &keys)
+}
+
+/// The keys that a command workload and a control share.
+fn command() -> Vec<(&'static str, Value)> {
+    let oracle = object(
+        "What the output must and must not say.",
+        &[],
+        &[("contains", text("A text.")), ("lacks", text("A text.")), ("regex", text("A pattern."))],
+    );
+    vec![
+        ("argv", strings("The program and its arguments; no shell.")),
+        ("artifacts", strings("Files that must exist after exit 0.")),
+        ("cwd", text("Where it runs.")),
+        ("expect_output", oracle),
+        ("loads", strings("Libraries that must be mapped from these paths.")),
+    ]
+}
+
+fn control() -> Value {
+    let mut keys = vec![
+        ("cell", json!({ "type": "object" })),
+        ("env", json!({ "type": "object" })),
+        ("verdict", json!({ "enum": VerdictName::WORDS })),
+        ("shows", text("What it shows.")),
+        ("trials", integer(1, None)),
+        ("timeout", limit()),
+    ];
+    keys.extend(command());
+    object("A control.", &[], &keys)
+}
+
+fn revisions() -> Value {
+    object(
+        "The revisions to bisect.",
+        &["repo", "good", "bad"],
+        &[
+            ("repo", text("The checkout; it is never touched.")),
+            ("good", text("A revision without the fault.")),
+            ("bad", text("A revision with the fault.")),
+            ("first_parent", json!({ "type": "boolean" })),
+            ("prepare", strings("Builds a revision.")),
+            ("prepare_timeout", limit()),
+            ("skip", strings("Revisions known not to build.")),
+        ],
+    )
+}
+
+fn baseline() -> Value {
+    let levels = Knob::ALL.iter().map(|knob| (knob.to_string(), level(*knob)));
+    let mut properties: Map<String, Value> = levels.collect();
+    properties.insert("env".to_owned(), map("Changes of the environment.", env_op()));
+    // A command workload has names of its own here.
+    json!({ "type": "object", "description": "A level for every axis.", "properties": properties })
+}
+
+fn axes() -> Value {
+    let array = |level: Value| json!({ "type": "array", "items": level, "minItems": 1, "maxItems": LEVELS_MAX });
+    let levels = Knob::ALL.iter().map(|knob| {
+        let level = level(*knob);
+        let about = level["description"].clone();
+        let table =
+            json!({ "type": "object", "required": ["levels"], "properties": { "levels": array(level.clone()) } });
+        (knob.to_string(), json!({ "description": about, "anyOf": [array(level), table] }))
+    });
+    let mut properties: Map<String, Value> = levels.collect();
+    properties.insert(
+        "env".to_owned(),
+        map(
+            "Axes over one variable of the environment each.",
+            json!({ "anyOf": [array(env_op()), { "type": "object" }] }),
+        ),
+    );
+    let own = object(
+        "An axis that moves several variables, or one variable of the environment.",
+        &[],
+        &[
+            ("levels", array(json!(true))),
+            ("labels", json!({ "type": "array" })),
+            ("env", text("A variable of the environment.")),
+            ("set", strings("Values.")),
+            ("append", strings("Flags.")),
+            ("remove", strings("Flags.")),
+            ("unset", json!({ "type": "boolean" })),
+        ],
+    );
+    json!({
+        "type": "object",
+        "description": "Further levels; the baseline's own is never repeated.",
+        "properties": properties,
+        "additionalProperties": { "anyOf": [array(json!(true)), own] },
+    })
+}
+
+/// The schema of one level of an axis of the tool, with a description.
+fn level(knob: Knob) -> Value {
+    let words = |about: &str, words: &[&str]| json!({ "description": about, "enum": words });
+    let number = |about: &str, least: u32, most: u32| json!({ "description": about, "type": "integer", "minimum": least, "maximum": most });
+    let truth = |about: &str| json!({ "description": about, "type": "boolean" });
+    let any = |about: &str| json!({ "description": about });
+    match knob {
+        Knob::Allocator => words("How device memory is requested.", AllocatorKind::WORDS),
+        Knob::Ballast => any("Host memory held by another process, such as \"1GiB\"."),
+        Knob::Batch => number("Rows of the input.", 1, Batch::MAX),
+        Knob::Blocksize => number("Weights per absmax; a power of two.", Blocksize::ALLOWED[0], Blocksize::ALLOWED[7]),
+        Knob::Breadcrumbs => words("How far a stage record is awaited.", Breadcrumbs::WORDS),
+        Knob::Check => words("When results are compared.", Check::WORDS),
+        Knob::Clocks => any("\"kept\", \"max\" or \"gpu:612MHz\"."),
+        Knob::Code => words("Machine code that the driver may use.", Code::WORDS),
+        Knob::ColdFrom => words("How the boot of a cold trial comes about.", ColdFrom::WORDS),
+        Knob::Companion => any("\"none\", a command, or { argv = […], when = \"before\" | \"beside\" | \"after\" }."),
+        Knob::Compute => words("Type of the product.", FloatType::WORDS),
+        Knob::Cpus => any("\"all\", or CPUs such as \"0-3,5\"."),
+        Knob::DoubleQuant => truth("Whether the absmax values are quantised."),
+        Knob::DropCaches => truth("Whether clean page cache is dropped before the trial."),
+        Knob::Gap => any("Idle time between iterations."),
+        Knob::Gc => any("\"never\", \"each\" or \"after:A,B\": when dropped layers really die."),
+        Knob::GpuPm => words("Runtime power management of the GPU.", GpuPm::WORDS),
+        Knob::Head => any("Layers after the last block of a stack."),
+        Knob::Hygiene => any("\"none\", \"each\" or \"after:A,B\": where memory is cleaned up."),
+        Knob::HygieneSteps => any("What a clean-up does: drop, empty_cache, sync, gc."),
+        Knob::Identity => any("Which executable or library is under test."),
+        Knob::Init => words("Where weights are made.", Init::WORDS),
+        Knob::InitThreads => number("Threads that make weights; 0 is one per CPU.", 0, INIT_THREADS_MAX),
+        Knob::Input => words("Type of the activations.", FloatType::WORDS),
+        Knob::Iterations => number("Repetitions inside a trial.", 1, ITERATIONS_MAX),
+        Knob::JitCache => words("The driver's JIT cache.", JitCache::WORDS),
+        Knob::Kernels => words("Whose kernels run; none: allocations and copies only.", KernelSet::WORDS),
+        Knob::Layers => number("Repetitions of the block of a stack.", 1, LAYERS_MAX),
+        Knob::MemoryMax => any("Limit of the trial's cgroup, such as \"4G\", or \"none\"."),
+        Knob::ModuleLoading => words("When the driver loads kernels.", ModuleLoading::WORDS),
+        Knob::Observer => words("What watches the process.", Observer::WORDS),
+        Knob::PowerMode => any("An nvpmodel name or id; \"kept\" leaves it alone."),
+        Knob::PrefillCache => any("Page cache filled with files first, such as \"2GB\"."),
+        Knob::Prelude => any("\"none\", \"256x256\" or a command: what runs in an earlier process of the boot."),
+        Knob::Quant => words("The 4-bit format.", QuantType::WORDS),
+        Knob::Sequence => any("The layers: one letter each, or a list of names of shapes."),
+        Knob::Start => words("The start state.", Start::WORDS),
+        Knob::Storage => words("Type that packed bytes are stored as.", Storage::WORDS),
+        Knob::Swap => words("Swap.", Swap::WORDS),
+        Knob::Telemetry => words("Sampling while the trial runs.", Telemetry::WORDS),
+        Knob::Warmup => any("\"none\" or \"256x256\": one small layer first, in the same process."),
+    }
+}
+
+fn env_op() -> Value {
+    json!({ "anyOf": [
+        { "type": ["string", "number", "boolean"] },
+        { "type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": false, "properties": {
+            "set": {}, "append": {}, "remove": {}, "unset": { "const": true }
+        } },
+    ] })
+}
+
+fn object(about: &str, required: &[&str], keys: &[(&str, Value)]) -> Value {
+    let properties: Map<String, Value> = keys.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    json!({
+        "type": "object",
+        "description": about,
+        "required": required,
+        "additionalProperties": false,
+        "properties": properties,
+    })
+}
+
+fn map(about: &str, value: Value) -> Value {
+    json!({ "type": "object", "description": about, "additionalProperties": value })
+}
+
+fn strings(about: &str) -> Value {
+    json!({ "type": "array", "description": about, "items": { "type": ["string", "number", "boolean"] } })
+}
+
+fn text(about: &str) -> Value {
+    json!({ "type": "string", "description": about })
+}
+
+fn integer(least: u64, most: Option<u64>) -> Value {
+    match most {
+        Some(most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        None => json!({ "type": "integer", "minimum": least }),
+    }
+}
+
+fn duration() -> Value {
+    json!({ "type": "string", "description": "Such as \"500ms\", \"10s\", \"2m\", \"1h\", \"7d\".", "pattern": "^[0-9.]+ *(ms|s|m|h|d)$" })
+}
+
+fn limit() -> Value {
+    json!({ "type": "string", "description": "A duration, or \"off\".", "pattern": "^(off|[0-9.]+ *(ms|s|m|h|d))$" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every key of `value` is allowed by `schema`; enough of a validator to notice a key that only the reader knows.
+    fn check(path: &str, value: &toml::Value, schema: &Value) {
+        if let Some(any) = schema.get("anyOf").and_then(Value::as_array) {
+            let kind = if value.is_table() { "object" } else { "array" };
+            let fitting = any.iter().find(|schema| schema["type"] == kind).unwrap_or(&Value::Null);
+            return check(path, value, fitting);
+        }
+        match value {
+            toml::Value::Table(table) => {
+                for (key, value) in table {
+                    let path = format!("{path}.{key}");
+                    let known = schema.get("properties").and_then(|properties| properties.get(key));
+                    let other = schema.get("additionalProperties").unwrap_or(&Value::Bool(true));
+                    assert!(known.is_some() || *other != Value::Bool(false), "{path} is not in the schema");
+                    check(&path, value, known.unwrap_or(other));
+                }
+            }
+            toml::Value::Array(values) => {
+                for value in values {
+                    check(path, value, schema.get("items").unwrap_or(&Value::Null));
+                }
+            }
+            leaf => {
+                let words = schema.get("enum").and_then(Value::as_array);
+                let shown = leaf.as_str().unwrap_or_default();
+                assert!(words.is_none_or(|words| words.iter().any(|word| word == shown)), "{path} = {leaf}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_schema_has_every_key_that_the_matrices_use() {
+        for text in [
+            include_str!("fixtures/everything.toml"),
+            include_str!("../../../matrices/quickstart.toml"),
+            include_str!("../../../matrices/command.toml"),
+            include_str!("../../../matrices/bnb-1936.toml"),
+            include_str!("../../../matrices/bnb-1936-small.toml"),
+        ] {
+            check("", &toml::from_str::<toml::Value>(text).unwrap(), &json_schema());
+        }
+    }
+}

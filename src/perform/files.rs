@@ -1,0 +1,75 @@
+//! Files that are either whole or not there: write beside, sync, rename, sync the directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::perform::machine::MachineError;
+
+/// What a file is called while it is written; one that is left behind by a death is overwritten by the next attempt.
+const UNFINISHED_SUFFIX: &str = ".unfinished";
+
+/// Adds the place to an error of the system.
+pub fn at<T>(verb: &str, path: &Path, result: io::Result<T>) -> Result<T, MachineError> {
+    result.map_err(|source| MachineError::new(format!("{verb} {}", path.display()), source))
+}
+
+/// Makes the entries of directory `path` durable.
+///
+/// # Errors
+/// If the directory cannot be opened or synced.
+pub fn sync_dir(path: &Path) -> Result<(), MachineError> {
+    at("sync the directory", path, File::open(path).and_then(|dir| dir.sync_all()))
+}
+
+/// Writes `bytes` to `path`, whole and durable, or leaves what was there.
+///
+/// # Errors
+/// If a write, a rename or a sync fails.
+pub fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), MachineError> {
+    write_whole(path, bytes, Sync::Yes)?;
+    sync_dir(path.parent().unwrap_or(Path::new("/")))
+}
+
+/// Writes `bytes` to `path`, whole or not at all as long as the machine stays up; a reset may leave it empty.
+///
+/// # Errors
+/// If a write or the rename fails.
+pub fn write_replaceably(path: &Path, bytes: &[u8]) -> Result<(), MachineError> {
+    write_whole(path, bytes, Sync::No)
+}
+
+#[derive(PartialEq, Eq)]
+enum Sync {
+    Yes,
+    No,
+}
+
+fn write_whole(path: &Path, bytes: &[u8], sync: Sync) -> Result<(), MachineError> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(UNFINISHED_SUFFIX);
+    let unfinished = Path::new(&unfinished);
+    let written = OpenOptions::new().write(true).create(true).truncate(true).open(unfinished).and_then(|mut file| {
+        file.write_all(bytes)?;
+        if sync == Sync::Yes { file.sync_all() } else { Ok(()) }
+    });
+    at("write", unfinished, written)?;
+    at("rename a file to", path, fs::rename(unfinished, path))
+}
+
+/// Makes directory `path` with its parents; those that were made are durable.
+///
+/// # Errors
+/// If one cannot be made or synced, or something else stands there.
+pub fn make_dir_durably(path: &Path) -> Result<(), MachineError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    make_dir_durably(parent)?;
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        result => at("make the directory", path, result)?,
+    }
+    sync_dir(parent)
+}

@@ -1,0 +1,150 @@
+//! From a cell to the child that runs it: program, environment, deadlines, injected fault.
+
+use std::path::Path;
+use std::time::Duration;
+
+use regex::bytes::{Regex, RegexBuilder};
+use sha2::{Digest, Sha256};
+
+use crate::decide::plan::{Cell, InjectedFault as PlannedFault};
+use crate::model::ids::TrialId;
+use crate::model::journal::Invoker;
+use crate::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
+use crate::model::settings::{Backend, CommandSettings, Settings, WorkloadSettings};
+use crate::model::template::{RunTimeHole, Template};
+use crate::model::verdict::StageName;
+use crate::perform::environment::changes;
+use crate::perform::supervise::{CommandLine, Deadlines, EnvChange, GRACE, KILL_WAIT, Program};
+
+/// The most memory that one compiled pattern may take, in bytes.
+const REGEX_BYTES_MAX: usize = 1 << 20;
+
+/// What a trial is made of beside its cell.
+#[derive(Debug, Clone, Copy)]
+pub struct TrialContext<'a> {
+    /// The trial.
+    pub trial: &'a TrialId,
+    /// Seed of the plan.
+    pub seed: u64,
+    /// Its own directory.
+    pub trial_dir: &'a Path,
+    /// The directory of the matrix file.
+    pub matrix_dir: &'a str,
+    /// As whom it runs.
+    pub invoker: &'a Invoker,
+    /// Whether a GPU may be used on this machine.
+    pub gpu: bool,
+    /// What the worker plays instead of its cell.
+    pub script: Option<&'a str>,
+}
+
+/// The program of a trial.
+///
+/// # Errors
+/// In words, if something that only the machine knows cannot be filled in.
+pub fn program(cell: &Cell, context: TrialContext<'_>) -> Result<Program, String> {
+    let settings = &cell.settings;
+    match &settings.workload {
+        WorkloadSettings::Command(command) => command_line(settings, command, context).map(Program::Command),
+        WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_) => Ok(Program::Worker(Request {
+            protocol: PROTOCOL_VERSION,
+            trial: context.trial.clone(),
+            seed: context.seed,
+            work: match context.script {
+                Some(script) => Work::Script(script.to_owned()),
+                None => Work::Cell(Box::new(settings.clone())),
+            },
+            breadcrumbs: settings.breadcrumbs,
+            inject: injected(&cell.inject, context),
+        })),
+    }
+}
+
+fn command_line(
+    settings: &Settings,
+    command: &CommandSettings,
+    context: TrialContext<'_>,
+) -> Result<CommandLine, String> {
+    let fill = |template: &Template| resolve(template, context);
+    let all = |templates: &[Template]| templates.iter().map(fill).collect::<Result<Vec<_>, _>>();
+    let watch = &settings.watch;
+    let stage = |pattern: &crate::model::settings::StagePattern| {
+        let name: StageName = pattern.name.parse().map_err(|error: crate::model::ids::IdError| error.to_string())?;
+        Ok::<_, String>((name, regex(&pattern.regex)?))
+    };
+    let metric =
+        |metric: &crate::model::settings::Metric| Ok::<_, String>((metric.name.clone(), regex(&metric.regex)?));
+    Ok(CommandLine {
+        argv: all(&command.argv)?,
+        cpus: settings.cpus.clone(),
+        cwd: command.cwd.as_ref().map(fill).transpose()?,
+        stages: watch.stages.iter().map(stage).collect::<Result<_, _>>()?,
+        metrics: watch.metrics.iter().map(metric).collect::<Result<_, _>>()?,
+        artifacts: all(&command.artifacts)?,
+        expect_output: command.expect_output.contains.iter().cloned().collect(),
+    })
+}
+
+fn regex(pattern: &str) -> Result<Regex, String> {
+    RegexBuilder::new(pattern).size_limit(REGEX_BYTES_MAX).build().map_err(|error| error.to_string())
+}
+
+fn resolve(template: &Template, context: TrialContext<'_>) -> Result<String, String> {
+    let filled = template.resolve(|hole| fill(hole, context));
+    filled.map_err(|name| format!("the placeholder {{{name}}} was never filled"))
+}
+
+fn fill(hole: RunTimeHole, context: TrialContext<'_>) -> String {
+    match hole {
+        RunTimeHole::MatrixDir => context.matrix_dir.to_owned(),
+        RunTimeHole::TrialDir => context.trial_dir.display().to_string(),
+        // Cells with a revision are set aside before they get here: no revision is prepared by this build.
+        RunTimeHole::RevSrc | RunTimeHole::RevDir | RunTimeHole::RevId => String::new(),
+    }
+}
+
+/// The changes of the environment, from the invoker's values.
+///
+/// # Errors
+/// In words, if a placeholder cannot be filled in.
+pub fn environment(settings: &Settings, context: TrialContext<'_>) -> Result<Vec<EnvChange>, String> {
+    let before = context.invoker.env.iter().cloned().collect();
+    changes(settings, &before, |hole| fill(hole, context)).map_err(|error| error.to_string())
+}
+
+/// When patience with a trial of `settings` ends.
+pub fn deadlines(settings: &Settings, gpu: bool) -> Deadlines {
+    /// Longer than any lab waits; a matrix with `timeout = "off"` means it.
+    const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+    let watch = &settings.watch;
+    let device = match settings.linear4bit().map(|linear4bit| linear4bit.backend) {
+        Some(Backend::Cpu) => Backend::Cpu,
+        Some(backend @ (Backend::Auto | Backend::Cuda)) if gpu => backend,
+        Some(Backend::Auto | Backend::Cuda) | None if !gpu => Backend::Cpu,
+        Some(Backend::Auto | Backend::Cuda) | None => Backend::Auto,
+    };
+    Deadlines {
+        timeout: watch.timeout.millis().map_or(FOR_EVER, |timeout| timeout.to_duration()),
+        stage_timeout: watch.stage_timeout.millis().map(|timeout| timeout.to_duration()),
+        grace: GRACE,
+        kill_wait: KILL_WAIT,
+        settle: watch.settle_on(device).to_duration(),
+    }
+}
+
+/// The fault that this trial commits, drawn from the seed and the trial so that a repetition draws the same.
+fn injected(planned: &[PlannedFault], context: TrialContext<'_>) -> Option<InjectedFault> {
+    planned.iter().enumerate().find_map(|(number, planned)| {
+        let draw = draw(context.seed, context.trial, number);
+        let fault = WorkerFault::of(planned.fault).filter(|_| draw < planned.rate)?;
+        let at = planned.at.as_ref().and_then(|stage| stage.parse().ok());
+        Some(InjectedFault { fault, at })
+    })
+}
+
+/// A number in 0..1: the first 53 bits of a sha256.
+fn draw(seed: u64, trial: &TrialId, number: usize) -> f64 {
+    let digest = Sha256::digest(format!("{seed} {trial} {number}").as_bytes());
+    let word = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes"));
+    (word >> 11) as f64 / (1u64 << 53) as f64
+}

@@ -1,0 +1,266 @@
+//! The real machine: store, host and supervisor behind the one trait that the runner knows.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::{DirBuilderExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::fs::syncfs;
+
+use crate::decide::plan::Plan;
+use crate::model::evidence::{Evidence, EvidenceSummary};
+use crate::model::ids::{BootId, ContentDigest, TrialId};
+use crate::model::journal::{Invoker, RebootAsked, Started};
+use crate::model::outcome::EndedBy;
+use crate::model::units::Now;
+use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
+use crate::perform::host::{self, Sysroot};
+use crate::perform::journal::Durable;
+use crate::perform::launching::{self, TrialContext};
+use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
+use crate::perform::orphans::end_orphans;
+use crate::perform::processes::RunMark;
+use crate::perform::store::{ResultsDir, RunDir, names};
+use crate::perform::supervise::{Child, Launch, OUTPUT_BYTES_MAX, Supervisor};
+
+/// What a machine carries a run through with.
+pub struct Linux<'a> {
+    run: &'a RunDir,
+    results: &'a ResultsDir,
+    plan: &'a Plan,
+    sysroot: Sysroot,
+    invoker: Invoker,
+    matrix_dir: String,
+    script: Option<String>,
+    journal: File,
+    supervisor: Supervisor,
+    child: Option<Child>,
+    mark: RunMark,
+    signal: Arc<AtomicUsize>,
+}
+
+/// What [`Linux::new`] needs beside the run.
+pub struct Setting {
+    /// The root under which the machine is read.
+    pub sysroot: Sysroot,
+    /// As whom children run.
+    pub invoker: Invoker,
+    /// The directory of the matrix file.
+    pub matrix_dir: String,
+    /// What every worker plays instead of its cell.
+    pub script: Option<String>,
+    /// The binary that is re-entered for children.
+    pub harness: PathBuf,
+    /// The number of the signal that asked the harness to stop; 0 for none.
+    pub signal: Arc<AtomicUsize>,
+}
+
+impl<'a> Linux<'a> {
+    /// The machine for `run` of `plan`.
+    ///
+    /// # Errors
+    /// If the journal cannot be opened for writing, or children could not be watched.
+    pub fn new(
+        run: &'a RunDir,
+        results: &'a ResultsDir,
+        plan: &'a Plan,
+        setting: Setting,
+    ) -> Result<Self, MachineError> {
+        let path = run.file(names::JOURNAL);
+        let journal = at("open", &path, OpenOptions::new().read(true).append(true).open(&path))?;
+        let mut supervisor =
+            Supervisor::new(setting.harness).map_err(|source| MachineError::new("watch children", source))?;
+        // Without the right to it the harness is an ordinary victim of the out-of-memory killer: the journal survives.
+        let _ = supervisor.protect();
+        Ok(Self {
+            run,
+            results,
+            plan,
+            sysroot: setting.sysroot,
+            invoker: setting.invoker,
+            matrix_dir: setting.matrix_dir,
+            script: setting.script,
+            journal,
+            supervisor,
+            child: None,
+            mark: RunMark::new(&run.id, &run.path),
+            signal: setting.signal,
+        })
+    }
+
+    fn trial_dir(&self, trial: &TrialId) -> PathBuf {
+        self.run.file(names::TRIALS).join(trial.to_string())
+    }
+
+    fn launch(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), io::Error> {
+        let trial = &started.get().trial;
+        let trial_dir = self.trial_dir(trial);
+        make_trial_dir(&trial_dir, &self.invoker)?;
+        let cell = &self.plan.cells[cell];
+        let gpu = self.sysroot.has_gpu_nodes();
+        let context = TrialContext {
+            trial,
+            seed: self.plan.seed,
+            trial_dir: &trial_dir,
+            matrix_dir: &self.matrix_dir,
+            invoker: &self.invoker,
+            gpu,
+            script: self.script.as_deref(),
+        };
+        let launch = Launch {
+            program: launching::program(cell, context).map_err(io::Error::other)?,
+            run: &self.mark,
+            trial_dir: &trial_dir,
+            environment: launching::environment(&cell.settings, context).map_err(io::Error::other)?,
+            deadlines: launching::deadlines(&cell.settings, gpu),
+            output_bytes_max: OUTPUT_BYTES_MAX,
+            invoker: Some(&self.invoker),
+        };
+        self.child = Some(self.supervisor.start(started, launch).map_err(io::Error::other)?);
+        Ok(())
+    }
+}
+
+/// The trial's directory, which belongs to the one whose program runs in it.
+fn make_trial_dir(path: &Path, invoker: &Invoker) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o755).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
+    }
+    if rustix::process::geteuid().is_root() {
+        chown(path, Some(invoker.uid), Some(invoker.gid))?;
+    }
+    Ok(())
+}
+
+impl Machine for Linux<'_> {
+    fn now(&mut self) -> Now {
+        host::now()
+    }
+
+    fn open_journal(&mut self) -> Result<Box<dyn BufRead + '_>, MachineError> {
+        let path = self.run.file(names::JOURNAL);
+        Ok(Box::new(BufReader::with_capacity(1 << 16, at("open", &path, File::open(&path))?)))
+    }
+
+    fn cut_journal(&mut self, keep: u64, torn: &[u8]) -> Result<(), MachineError> {
+        let evidence = self.run.file(names::EVIDENCE);
+        make_dir_durably(&evidence)?;
+        // Named by content: keeping the same end twice, after a death in between, changes nothing.
+        let digest = ContentDigest::of(torn);
+        write_durably(&evidence.join(format!("torn-at-{keep}-{}", &digest.as_str()[..8])), torn)?;
+        let path = self.run.file(names::JOURNAL);
+        at("cut", &path, self.journal.set_len(keep).and_then(|()| self.journal.sync_all()))
+    }
+
+    fn append(&mut self, line: &[u8]) -> Result<(), MachineError> {
+        at("append to", &self.run.file(names::JOURNAL), self.journal.write_all(line))
+    }
+
+    fn sync(&mut self) -> Result<(), MachineError> {
+        at("sync", &self.run.file(names::JOURNAL), self.journal.sync_data())
+    }
+
+    fn capture(&mut self) -> Result<Evidence, MachineError> {
+        self.sysroot.capture()
+    }
+
+    fn save_evidence(&mut self, evidence: &Evidence) -> Result<EvidenceSummary, MachineError> {
+        let dir = self.run.file(names::EVIDENCE).join(evidence.boot.as_str());
+        make_dir_durably(&dir)?;
+        let mut json = serde_json::to_vec_pretty(evidence).expect("evidence holds only maps with string keys");
+        json.push(b'\n');
+        write_durably(&dir.join("evidence.json"), &json)?;
+        Ok(EvidenceSummary {
+            file: ContentDigest::of(&json),
+            boots: evidence.boots.clone(),
+            crash_records: evidence.crash_records.clone(),
+        })
+    }
+
+    fn write_result(&mut self, trial: &TrialId, json: &[u8]) -> Result<(), MachineError> {
+        let dir = self.trial_dir(trial);
+        if !dir.is_dir() {
+            at("make the directory", &dir, make_trial_dir(&dir, &self.invoker))?;
+        }
+        write_replaceably(&dir.join(names::RESULT), json)
+    }
+
+    fn sync_results(&mut self) -> Result<(), MachineError> {
+        at("sync", &self.run.path, syncfs(&self.journal).map_err(io::Error::from))
+    }
+
+    fn has_result(&mut self, trial: &TrialId, json: &[u8]) -> bool {
+        let path = self.trial_dir(trial).join(names::RESULT);
+        // The length first: it tells most losses without a read.
+        fs::metadata(&path).is_ok_and(|meta| meta.len() == json.len() as u64)
+            && fs::read(&path).is_ok_and(|bytes| bytes == json)
+    }
+
+    fn end_orphans(&mut self) -> Result<u32, MachineError> {
+        let orphans = end_orphans(&self.mark);
+        if orphans.surviving > 0 {
+            let what = format!("end {} processes that an earlier start left behind", orphans.surviving);
+            return Err(MachineError::new(what, io::ErrorKind::ResourceBusy.into()));
+        }
+        Ok(orphans.found as u32)
+    }
+
+    fn start_child(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), MachineError> {
+        let trial = started.get().trial.clone();
+        self.launch(started, cell).map_err(|source| MachineError::new(format!("start {trial}"), source))
+    }
+
+    fn child_event(&mut self, wait: Duration) -> Result<ChildEvent, MachineError> {
+        let child = self.child.as_mut().ok_or_else(|| MachineError::new("watch", io::ErrorKind::NotFound.into()))?;
+        let event = self.supervisor.next_event(child, wait);
+        if let ChildEvent::Ended(_) = event {
+            self.child = None;
+        }
+        Ok(event)
+    }
+
+    fn acknowledge_stage(&mut self) {
+        if let Some(child) = &mut self.child {
+            self.supervisor.acknowledge(child);
+        }
+    }
+
+    fn end_child(&mut self, why: EndedBy) {
+        if let Some(child) = &mut self.child {
+            self.supervisor.end(child, why);
+        }
+    }
+
+    fn sync_output(&mut self) -> Result<(), MachineError> {
+        match &mut self.child {
+            Some(child) => self
+                .supervisor
+                .sync_output(child)
+                .map_err(|source| MachineError::new("make the child's output durable", source)),
+            None => Ok(()),
+        }
+    }
+
+    fn reboot(&mut self, _asked: &Durable<RebootAsked>, _here: &BootId) -> Result<(), MachineError> {
+        // No cell of this build asks for one: those that would are set aside before the run begins.
+        Err(MachineError::new("reboot", io::ErrorKind::Unsupported.into()))
+    }
+
+    fn stop_requested(&mut self) -> Option<StopRequest> {
+        let signal = self.signal.load(Ordering::Relaxed);
+        if signal != 0 {
+            return Some(StopRequest::Now { signal: signal as i32 });
+        }
+        let here = self.run.stop_file();
+        if here.exists() {
+            return Some(StopRequest::AfterTrial { why: format!("{} asks for it", here.display()) });
+        }
+        self.results
+            .is_stopped()
+            .then(|| StopRequest::AfterTrial { why: format!("{}/STOP asks for it", self.results.path().display()) })
+    }
+}

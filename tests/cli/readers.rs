@@ -1,0 +1,122 @@
+//! Commands that read: plan, report, status, explain; formats, pipes, colours.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use crate::bench::{Bench, matrix};
+
+#[test]
+fn the_plan_of_the_seed_has_its_cells_and_their_memory() {
+    let bench = Bench::new();
+    let said = bench.run(&["plan", "bnb-1936", "--format", "json"]);
+    said.ends(0);
+    let plan: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let peak = |label: &str| {
+        let cells = plan["cells"].as_array().unwrap();
+        let cell = cells.iter().find(|cell| cell["label"] == label).unwrap_or_else(|| panic!("no cell {label}"));
+        cell["predicted"]["host_plus_reserved_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(peak("baseline"), 7_089_422_336);
+    assert_eq!(peak("hygiene=after:A"), 6_883_901_440);
+    assert_eq!(peak("sequence=BAC"), 6_816_792_576);
+    assert_eq!(peak("sequence=CBA"), 4_913_627_136);
+    assert_eq!(peak("batch=2"), 8_408_530_944);
+    let text = bench.run(&["plan", "bnb-1936"]);
+    text.ends(0);
+    for megabytes in ["7089.4", "6883.9", "6816.8", "4913.6", "8408.5"] {
+        assert!(text.out.contains(megabytes), "{megabytes} is not in\n{}", text.out);
+    }
+    assert!(!bench.results().exists(), "plan writes nothing");
+}
+
+#[test]
+fn every_format_of_every_reader_works_on_one_run() {
+    let bench = Bench::new();
+    let file = bench.write("two.toml", &matrix("two", 2, "[axes]\nbatch = [2]\n"));
+    bench.run(&["run", &file]).ends(0);
+    let report = bench.run(&["report"]);
+    report.ends(0);
+    assert!(report.out.contains("0/2") && report.out.contains('%'), "a rate with its interval: {}", report.out);
+    assert!(report.out.is_ascii() || !report.out.contains('\u{1b}'), "no colours into a pipe");
+    assert!(bench.run(&["report", "--color", "always"]).out.contains('\u{1b}'));
+    let markdown = bench.run(&["report", "two", "--format", "md"]);
+    assert!(markdown.ends(0).out.contains("| "), "{}", markdown.out);
+    for command in [&["report"][..], &["status"][..]] {
+        let said = bench.run(&[command, &["--format", "json"]].concat());
+        let json: serde_json::Value = serde_json::from_str(&said.ends(0).out).unwrap();
+        assert!(json["schema"].as_str().unwrap().starts_with("jetfault."), "{json}");
+    }
+    let trial = &bench.results_of("two-001")[0].0;
+    let explained = bench.run(&["explain", trial]);
+    assert!(explained.ends(0).out.contains("pass"), "{}", explained.out);
+    bench.run(&["explain", "two-001", "c-nothing"]).fails(2, &["no trial"]);
+    bench.run(&["report", "three"]).fails(2, &["no run three", "hint"]);
+}
+
+#[test]
+fn a_run_is_found_from_another_directory_by_the_index() {
+    let bench = Bench::new();
+    let file = bench.write("two.toml", &matrix("two", 1, ""));
+    bench.run(&["run", &file]).ends(0);
+    if rustix::process::geteuid().is_root() {
+        return; // The index of root is the system's; a test does not read or write it.
+    }
+    let mut command = bench.command(&["report", "two-001"]);
+    command.env_remove("JETFAULT_RESULTS").current_dir("/");
+    assert!(command.status().unwrap().success());
+}
+
+#[test]
+fn a_person_who_names_a_results_directory_never_gets_a_run_of_another() {
+    let bench = Bench::new();
+    let file = bench.write("two.toml", &matrix("two", 1, ""));
+    bench.run(&["run", &file]).ends(0);
+    let other = bench.path("other");
+    let other = other.to_str().unwrap();
+    for command in [&["status"][..], &["report", "two"], &["resume"], &["stop", "two-001"]] {
+        bench.run(&[command, &["--results", other]].concat()).fails(2, &["error: no run", other, "hint"]);
+    }
+}
+
+#[test]
+fn trials_are_found_by_the_label_of_their_cell() {
+    let bench = Bench::new();
+    let file = bench.write("two.toml", &matrix("two", 2, "[axes]\nbatch = [2]\n"));
+    bench.run(&["run", &file]).ends(0);
+    let several = bench.run(&["explain", "batch=2"]);
+    several.fails(2, &["any of 2 trials of two-001", "-r001-a1  batch=2: pass", "-r002-a1  batch=2: pass"]);
+    bench.run(&["run", &file, "--trials", "1"]).ends(0);
+    assert!(bench.run(&["explain", "baseline"]).ends(0).out.contains("baseline, round 1"));
+}
+
+#[test]
+fn a_plan_says_beforehand_what_will_be_void() {
+    let bench = Bench::new();
+    let file = bench.write("cold.toml", &matrix("cold", 1, "start = \"cold\"\n"));
+    let said = bench.run(&["plan", &file]);
+    let said = said.ends(0);
+    assert!(said.out.contains("void here") && said.out.contains("start = \"cold\""), "{}", said.out);
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let bench = Bench::new();
+    let mut child = bench.command(&["schema"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 1];
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut first).unwrap();
+    drop(stdout);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn completions_and_help_are_there() {
+    let bench = Bench::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(bench.run(&["completions", shell]).ends(0).out.contains("jetfault"));
+    }
+    let help = bench.run(&["run", "--help"]);
+    assert!(help.ends(0).out.contains("Examples:"), "{}", help.out);
+    bench.run(&["reprot"]).fails(2, &["'report'"]);
+    bench.run(&[]).fails(2, &["Commands:", "Begin with:"]);
+}

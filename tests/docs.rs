@@ -1,0 +1,90 @@
+//! What the docs say of the code is generated from it; `UPDATE=1 cargo test --test docs` writes it anew.
+
+use std::fs;
+use std::path::Path;
+
+use jetfault::cli::exit::Exit;
+use jetfault::decide::classify::OUTCOME_RULES;
+use jetfault::decide::infer::BOOT_RULES;
+use jetfault::model::verdict::{Counted, Verdict};
+
+/// Compares the part of `docs/FILE` between its marks with `want`, or writes it.
+fn check(file: &str, mark: &str, want: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(file);
+    let text = fs::read_to_string(&path).unwrap();
+    let (begin, end) = (format!("<!-- {mark}: generated -->\n"), format!("<!-- {mark}: end -->\n"));
+    let from = text.find(&begin).unwrap_or_else(|| panic!("{file} has no mark {mark}")) + begin.len();
+    let to = text.find(&end).unwrap_or_else(|| panic!("{file} has no end of {mark}"));
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, format!("{}{want}{}", &text[..from], &text[to..])).unwrap();
+    } else {
+        assert_eq!(&text[from..to], want, "docs/{file} drifted: UPDATE=1 cargo test --test docs");
+    }
+}
+
+fn list<T: std::fmt::Debug>(items: &[T], all: usize) -> String {
+    if items.len() == all {
+        return "any".into();
+    }
+    items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn the_table_of_verdicts_is_the_codes() {
+    let mut table = String::from("| verdict | meaning | counted |\n|---|---|---|\n");
+    for verdict in Verdict::ALL {
+        let counted = match verdict.counted() {
+            Counted::Clean => "clean",
+            Counted::Fault => "fault",
+            Counted::Excluded => "excluded",
+        };
+        table.push_str(&format!("| `{verdict}` | {} | {counted} |\n", verdict.meaning()));
+    }
+    check("verdicts.md", "verdicts", &table);
+}
+
+#[test]
+fn the_tables_of_rules_are_the_codes() {
+    let mut table = String::from(
+        "| rule | ended by | ending | last word | promise | verdict | because |\n|---|---|---|---|---|---|---|\n",
+    );
+    for rule in OUTCOME_RULES {
+        table.push_str(&format!(
+            "| `{}` | {} | {} | {} | {} | `{}` | {} |\n",
+            rule.label,
+            list(rule.ended, 4),
+            list(rule.ending, 8),
+            list(rule.word, 8),
+            list(rule.promise, 3),
+            rule.verdict,
+            rule.because
+        ));
+    }
+    check("verdicts.md", "outcome-rules", &table);
+    let mut table = String::from(
+        "| rule | distance | declared | crash records | verdict | cause | because |\n|---|---|---|---|---|---|---|\n",
+    );
+    for rule in BOOT_RULES {
+        table.push_str(&format!(
+            "| `{}` | {} | {} | {} | `{}` | {} | {} |\n",
+            rule.label,
+            list(rule.distance, 4),
+            list(rule.declared, 2),
+            list(rule.news, 4),
+            rule.verdict,
+            rule.cause.map_or("", |cause| cause.as_str()),
+            rule.because
+        ));
+    }
+    check("verdicts.md", "boot-rules", &table);
+}
+
+#[test]
+fn the_table_of_exit_codes_is_the_codes() {
+    let mut table = String::from("| code | meaning |\n|---|---|\n");
+    for exit in Exit::FIXED {
+        table.push_str(&format!("| {} | {} |\n", exit.code(), exit.meaning()));
+    }
+    table.push_str(&format!("| 128+n | {} |\n", Exit::Signal(0).meaning()));
+    check("exit-codes.md", "exit-codes", &table);
+}

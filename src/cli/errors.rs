@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::cli::exit::Exit;
+use crate::cli::output;
 
 /// An error that ends a command.
 #[derive(Debug)]
@@ -36,18 +37,19 @@ impl Failure {
 
     /// Prints it to standard error.
     pub fn print(&self) {
-        eprintln!("error: {}", self.error);
         let mut said = self.error.to_string();
+        // The problems of a matrix are a list in which each says itself that it is an error.
+        output::say(format_args!("error: {}", said.strip_prefix("error: ").unwrap_or(&said)));
         for cause in self.error.chain().skip(1) {
             let cause = cause.to_string();
             // Errors of the lower layers carry the system's words in their own; nobody wants to read them twice.
             if !said.ends_with(&cause) {
-                eprintln!("  caused by: {cause}");
+                output::say(format_args!("  caused by: {cause}"));
             }
             said = cause;
         }
         if let Some(hint) = &self.hint {
-            eprintln!("hint: {hint}");
+            output::say(format_args!("hint: {hint}"));
         }
     }
 }

@@ -90,15 +90,36 @@ pub fn remember(results: &ResultsDir) {
     let Some(index) = index_path() else { return };
     let known = fs::read_to_string(&index).unwrap_or_default();
     let path = results.path().to_string_lossy();
-    if known.lines().any(|line| line == path) || known.lines().count() >= INDEX_LINES_MAX {
+    if known.lines().any(|line| line == path) {
         return;
     }
-    let written = fs::create_dir_all(index.parent().unwrap_or(Path::new("/")))
-        .and_then(|()| fs::OpenOptions::new().append(true).create(true).open(&index))
-        .and_then(|mut file| writeln!(file, "{path}"));
+    let written = fs::create_dir_all(index.parent().unwrap_or(Path::new("/"))).and_then(|()| {
+        if known.lines().count() < INDEX_LINES_MAX {
+            let mut file = fs::OpenOptions::new().append(true).create(true).open(&index)?;
+            return writeln!(file, "{path}");
+        }
+        replace(&index, &with_room(&known, |line| Path::new(line).is_dir(), &path))
+    });
     if let Err(error) = written {
         tracing::debug!("cannot remember {path} in {}: {error}", index.display());
     }
+}
+
+/// The full index `known` with `path` at its end: without what `is_there` no longer, else without its oldest half.
+fn with_room(known: &str, is_there: impl Fn(&str) -> bool, path: &str) -> String {
+    let mut lines: Vec<&str> = known.lines().filter(|line| is_there(line)).collect();
+    if lines.len() >= INDEX_LINES_MAX {
+        lines.drain(..lines.len() - INDEX_LINES_MAX / 2);
+    }
+    lines.push(path);
+    lines.join("\n") + "\n"
+}
+
+/// Puts `text` in the place of `file` at once, for readers that look at it meanwhile.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let unfinished = file.with_extension("unfinished");
+    fs::write(&unfinished, text)?;
+    fs::rename(unfinished, file)
 }
 
 fn remembered() -> Vec<ResultsDir> {
@@ -106,19 +127,22 @@ fn remembered() -> Vec<ResultsDir> {
     known.lines().take(INDEX_LINES_MAX).map(|line| ResultsDir::at(PathBuf::from(line))).collect()
 }
 
-/// The run called `which`: an id, a unique beginning of one, a path; the latest if none is named.
+/// The run called `which`: an id, a unique beginning of one, a path; the latest if none is named. It is looked for in
+/// the results directory `asked` for and nowhere else; if none was, in the usual one, then in those of the index.
 ///
 /// # Errors
 /// If there is none, or more than one.
-pub fn run(results: &Path, which: Option<&str>) -> Result<(ResultsDir, RunDir), Failure> {
+pub fn run(asked: Option<&Path>, which: Option<&str>) -> Result<(ResultsDir, RunDir), Failure> {
     if let Some(path) = which.map(Path::new).filter(|path| path.is_dir() && path.join("plan.json").is_file()) {
         let run = RunDir::open(path).or_fail(Exit::Usage)?;
         let parent = run.path.parent().unwrap_or(Path::new("/")).to_path_buf();
         return Ok((ResultsDir::at(parent), run));
     }
-    let here = ResultsDir::at(results.canonicalize().unwrap_or_else(|_| results.to_path_buf()));
+    let results = results_path(asked);
+    let here = ResultsDir::at(results.canonicalize().unwrap_or(results));
     let mut found = candidates(&here, which)?;
-    if found.is_empty() {
+    // Who names a directory means it: `stop` or `resume` must not go to a run somewhere else.
+    if found.is_empty() && asked.is_none() {
         for results in remembered().iter().filter(|results| **results != here) {
             found.extend(candidates(results, which)?);
         }
@@ -151,4 +175,20 @@ fn candidates(results: &ResultsDir, which: Option<&str>) -> Result<Vec<(ResultsD
 fn latest(runs: Vec<(ResultsDir, RunDir)>) -> (ResultsDir, RunDir) {
     let written = |run: &RunDir| fs::metadata(run.file("journal.jsonl")).and_then(|meta| meta.modified()).ok();
     runs.into_iter().max_by_key(|(_, run)| (written(run), run.id.parts().1)).expect("the caller found some")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_index_forgets_what_is_gone_and_then_what_is_oldest() {
+        let full: String = (0..INDEX_LINES_MAX).map(|n| format!("/results/{n}\n")).collect();
+        let one_left = with_room(&full, |line| line == "/results/7", "/results/new");
+        assert_eq!(one_left, "/results/7\n/results/new\n");
+        let all_there = with_room(&full, |_| true, "/results/new");
+        assert_eq!(all_there.lines().count(), INDEX_LINES_MAX / 2 + 1);
+        assert_eq!(all_there.lines().next(), Some("/results/50"));
+        assert_eq!(all_there.lines().last(), Some("/results/new"));
+    }
 }

@@ -67,6 +67,17 @@ fn a_run_is_found_from_another_directory_by_the_index() {
 }
 
 #[test]
+fn who_names_a_results_directory_gets_no_run_of_another_one() {
+    let bench = Bench::new();
+    let file = bench.write("two.toml", &matrix("two", 1, ""));
+    bench.run(&["run", &file]).ends(0);
+    let other = bench.path("other");
+    for command in ["report", "status", "stop", "resume"] {
+        bench.run(&[command, "--results", other.to_str().unwrap()]).fails(2, &["no runs in"]);
+    }
+}
+
+#[test]
 fn a_closed_pipe_is_no_error() {
     let bench = Bench::new();
     let mut child = bench.command(&["schema"]).stdout(Stdio::piped()).spawn().unwrap();
@@ -75,6 +86,21 @@ fn a_closed_pipe_is_no_error() {
     stdout.read_exact(&mut first).unwrap();
     drop(stdout);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_lost_standard_error_changes_no_exit_code() {
+    let bench = Bench::new();
+    let file = bench.write("one.toml", &matrix("one", 1, ""));
+    let lost = |args: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        bench.command(args).stderr(writer).status().unwrap().code()
+    };
+    assert_eq!(lost(&["-vvv", "run", &file, "--script", "exit 3"]), Some(1), "the fault is found");
+    assert_eq!(lost(&["resume"]), Some(1));
+    assert_eq!(lost(&["report", "none-such"]), Some(2));
+    assert_eq!(lost(&["stop"]), Some(0));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::cli::exit::Exit;
+use crate::cli::output;
 use crate::decide::plan::PlanError;
 
 /// An error that ends a command.
@@ -39,18 +40,18 @@ impl Failure {
     pub fn print(&self) {
         // The problems of a matrix bring their own word for how grave each is.
         let is_list = matches!(self.error.downcast_ref(), Some(PlanError::Matrix(_)));
-        eprintln!("{}{}", if is_list { "" } else { "error: " }, self.error);
         let mut said = self.error.to_string();
+        output::say(format_args!("{}{said}", if is_list { "" } else { "error: " }));
         for cause in self.error.chain().skip(1) {
             let cause = cause.to_string();
             // Errors of the lower layers carry the system's words in their own; nobody wants to read them twice.
             if !said.ends_with(&cause) {
-                eprintln!("  caused by: {cause}");
+                output::say(format_args!("  caused by: {cause}"));
             }
             said = cause;
         }
         if let Some(hint) = &self.hint {
-            eprintln!("hint: {hint}");
+            output::say(format_args!("hint: {hint}"));
         }
     }
 }

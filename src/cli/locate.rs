@@ -95,20 +95,33 @@ pub fn remember(results: &ResultsDir) {
     if known.lines().any(|line| line == path) {
         return;
     }
-    let made = fs::create_dir_all(index.parent().unwrap_or(Path::new("/")));
-    let written = if known.lines().count() < INDEX_LINES_MAX {
-        made.and_then(|()| fs::OpenOptions::new().append(true).create(true).open(&index))
-            .and_then(|mut file| writeln!(file, "{path}"))
-    } else {
-        // Full: directories that are gone make room, else the oldest.
-        let mut lines: Vec<&str> = known.lines().filter(|line| Path::new(line).is_dir()).collect();
-        lines.push(&path);
-        let kept = &lines[lines.len().saturating_sub(INDEX_LINES_MAX)..];
-        made.and_then(|()| fs::write(&index, kept.join("\n") + "\n"))
-    };
+    let written = fs::create_dir_all(index.parent().unwrap_or(Path::new("/"))).and_then(|()| {
+        if known.lines().count() < INDEX_LINES_MAX {
+            let mut file = fs::OpenOptions::new().append(true).create(true).open(&index)?;
+            return writeln!(file, "{path}");
+        }
+        replace(&index, &with_room(&known, |line| Path::new(line).is_dir(), &path))
+    });
     if let Err(error) = written {
         tracing::debug!("cannot remember {path} in {}: {error}", index.display());
     }
+}
+
+/// The full index `known` with `path` at its end: without what `is_there` no longer, else without its oldest half.
+fn with_room(known: &str, is_there: impl Fn(&str) -> bool, path: &str) -> String {
+    let mut lines: Vec<&str> = known.lines().filter(|line| is_there(line)).collect();
+    if lines.len() >= INDEX_LINES_MAX {
+        lines.drain(..lines.len() - INDEX_LINES_MAX / 2);
+    }
+    lines.push(path);
+    lines.join("\n") + "\n"
+}
+
+/// Puts `text` in the place of `file` at once, for readers that look at it meanwhile.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let unfinished = file.with_extension("unfinished");
+    fs::write(&unfinished, text)?;
+    fs::rename(unfinished, file)
 }
 
 fn remembered() -> Vec<ResultsDir> {
@@ -171,4 +184,20 @@ fn candidates(results: &ResultsDir, which: Option<&str>) -> Result<Vec<(ResultsD
 fn latest(runs: Vec<(ResultsDir, RunDir)>) -> (ResultsDir, RunDir) {
     let written = |run: &RunDir| fs::metadata(run.file("journal.jsonl")).and_then(|meta| meta.modified()).ok();
     runs.into_iter().max_by_key(|(_, run)| (written(run), run.id.parts().1)).expect("the caller found some")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_index_forgets_what_is_gone_and_then_what_is_oldest() {
+        let full: String = (0..INDEX_LINES_MAX).map(|n| format!("/results/{n}\n")).collect();
+        let one_left = with_room(&full, |line| line == "/results/7", "/results/new");
+        assert_eq!(one_left, "/results/7\n/results/new\n");
+        let all_there = with_room(&full, |_| true, "/results/new");
+        assert_eq!(all_there.lines().count(), INDEX_LINES_MAX / 2 + 1);
+        assert_eq!(all_there.lines().next(), Some("/results/50"));
+        assert_eq!(all_there.lines().last(), Some("/results/new"));
+    }
 }

@@ -74,7 +74,9 @@ fn people_main(args: &[OsString]) -> ExitCode {
             failure.exit.into()
         }
         Err(_) => {
-            eprintln!("hint: this is a bug of jetfault; everything recorded so far is safe, `jetfault resume` goes on");
+            output::say(
+                "hint: this is a bug of jetfault; everything recorded so far is safe, `jetfault resume` goes on",
+            );
             Exit::Bug.into()
         }
     }
@@ -112,7 +114,13 @@ fn start_tracing(verbose: u8) {
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(level).without_time().init();
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(level)
+        .without_time()
+        // Its own words about a line that could not be written would go to the same lost terminal, and panic there.
+        .log_internal_errors(false)
+        .init();
 }
 
 /// `__worker [--parent PID] [--oom-score-adj N] [--script FILE]`: the child of a trial; with a script, a process that
@@ -120,7 +128,7 @@ fn start_tracing(verbose: u8) {
 fn worker_main(args: &[OsString]) -> ExitCode {
     let (flags, rest) = ParentFlags::take(args);
     if let Err(error) = flags.bind() {
-        eprintln!("error: {error}");
+        output::say(format_args!("error: {error}"));
         return ExitCode::from(worker::EXIT_NO_CONVERSATION);
     }
     match rest {
@@ -128,7 +136,7 @@ fn worker_main(args: &[OsString]) -> ExitCode {
         [flag, file] if flag == "--script" => match read_script(file).and_then(|script| fake::play(&script, None)) {
             Ok(code) => ExitCode::from(code),
             Err(error) => {
-                eprintln!("error: {error}");
+                output::say(format_args!("error: {error}"));
                 Exit::Usage.into()
             }
         },

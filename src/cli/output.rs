@@ -1,8 +1,12 @@
-//! Standard output: data, whole, and a closed pipe is no error.
+//! Standard output: data, whole, and a closed pipe is no error. Standard error: talk, and nobody need listen.
 
 use std::env;
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
+use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
 use rustix::termios::tcgetwinsize;
 
 use crate::cli::args::{ColorWhen, Global};
@@ -17,9 +21,23 @@ use crate::cli::render::{COLUMNS_DEFAULT, Style};
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe || is_hung_up(&error, &stdout) => Ok(()),
         written => written.or_fail(Exit::Unfit),
     }
+}
+
+/// Whether `error` says that the terminal is gone, as after a lost ssh session, and not that a disk fails: the words of
+/// the system are the same.
+fn is_hung_up(error: &io::Error, stdout: impl AsFd) -> bool {
+    let is_device =
+        || fstat(stdout).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice);
+    error.raw_os_error() == Some(Errno::IO.raw_os_error()) && is_device()
+}
+
+/// Says one line on standard error, which may be a closed pipe or a lost terminal: nothing ends for that. `eprintln!`
+/// panics there, and would turn a fault that was found into a bug of ours.
+pub fn say(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Whether colours are wanted on standard output.

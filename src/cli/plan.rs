@@ -18,7 +18,7 @@ pub fn plan(args: &PlanArgs, global: &Global) -> Outcome {
     let source = locate::matrix(&args.matrix.matrix)?;
     let plan = make_plan(&source, &args.matrix)?;
     if !global.quiet {
-        plan.warnings.iter().for_each(|warning| eprintln!("{warning}"));
+        plan.warnings.iter().for_each(output::say);
     }
     match args.format {
         DataFormat::Json => output::print(&plan.to_json())?,

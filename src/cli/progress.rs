@@ -1,10 +1,11 @@
 //! Progress for people, on standard error: a bar with the time left on a terminal, a line a trial elsewhere.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::cli::output::say;
 use crate::decide::plan::Plan;
 use crate::decide::run::{CANNOT_RUN_HERE, RunState};
 use crate::model::ids::CellId;
@@ -101,7 +102,7 @@ impl<'a> Progress<'a> {
                     bar.println(line);
                 }
             }
-            None if self.loudness != Loudness::Quiet => say(&line),
+            None if self.loudness != Loudness::Quiet => say(line),
             None => {}
         }
     }
@@ -114,11 +115,6 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Standard error may be a closed pipe or a lost terminal; a run does not end for that.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
 impl Watch for Progress<'_> {
     fn recorded(&mut self, record: &Record, _state: &RunState) {
         match &record.event {
@@ -129,7 +125,7 @@ impl Watch for Progress<'_> {
             }
             Event::Stage(reached) => self.show(reached.stage.as_str()),
             Event::Quarantined(quarantined) if self.loudness != Loudness::Quiet => {
-                say(&format!("{} is not started again: {}", self.label(&quarantined.cell), quarantined.why));
+                say(format_args!("{} is not started again: {}", self.label(&quarantined.cell), quarantined.why));
             }
             Event::Alive(_) => {
                 if let Some(bar) = &self.bar {

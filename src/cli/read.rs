@@ -1,7 +1,7 @@
 //! Commands that read a run: `report`, `status`, `explain`. They take no lock and write nothing.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::BufReader;
 
 use crate::cli::args::{DataFormat, ExplainArgs, Global, ReadArgs, ReportArgs, ReportFormat};
@@ -16,12 +16,12 @@ use crate::decide::report::{Report, Standing};
 use crate::decide::run::IllegalEvent;
 use crate::decide::status::{Harness, StatusFold};
 use crate::model::evidence::Fact;
-use crate::model::ids::TrialId;
-use crate::model::journal::{Event, Record};
+use crate::model::ids::{ContentDigest, TrialId};
+use crate::model::journal::{Event, Opened, Record};
 use crate::model::settings::Breadcrumbs;
 use crate::model::verdict::Provenance;
 use crate::perform::host::{MachineFacts, Sysroot};
-use crate::perform::journal::read_records;
+use crate::perform::journal::{first_record, read_records};
 use crate::perform::runner::{COMMIT_PERIOD_MS, RunError};
 use crate::perform::store::{ResultsDir, RunDir, names};
 
@@ -97,12 +97,33 @@ pub fn print_report_text(run: &RunDir, global: &Global) -> Outcome {
     Ok(exit_of(&report))
 }
 
-/// The stored plan of a run.
+/// What the journal of a run begins with; nothing if the run was never begun.
 ///
 /// # Errors
 /// If it cannot be read.
+pub fn opening(run: &RunDir) -> Result<Option<Opened>, Failure> {
+    let journal = run.open_journal().or_fail(Exit::Unfit)?;
+    let first = first_record(BufReader::new(journal)).map_err(|error| run_failure(run, RunError::Read(error)))?;
+    Ok(first.and_then(|record| match record.event {
+        Event::Opened(opened) => Some(*opened),
+        _ => None,
+    }))
+}
+
+/// The stored plan of a run.
+///
+/// # Errors
+/// If it cannot be read, or is another than the run began with.
 pub fn plan(run: &RunDir) -> Result<Plan, Failure> {
     let json = run.read(names::PLAN).or_fail(Exit::Unfit)?;
+    if opening(run)?.is_some_and(|opened| opened.plan != ContentDigest::of(&json)) {
+        let plan = run.file(names::PLAN);
+        return Err(Failure::words(
+            Exit::JournalDamaged,
+            format!("{} was changed after the run began", plan.display()),
+        )
+        .hint("put the file back as it was, or begin anew with `jetfault run --new`"));
+    }
     Plan::from_json(&json).map_err(|error| {
         Failure::words(Exit::JournalDamaged, format!("cannot read {}: {error}", run.file(names::PLAN).display()))
     })
@@ -130,7 +151,7 @@ impl Read {
     }
 
     fn records(&self, run: &RunDir, mut each: impl FnMut(Record) -> Result<(), IllegalEvent>) -> Result<(), Failure> {
-        let journal = BufReader::new(File::open(run.file(names::JOURNAL)).or_fail(Exit::Unfit)?);
+        let journal = BufReader::new(run.open_journal().or_fail(Exit::Unfit)?);
         read_records(journal, |record| each(record).map_err(RunError::Illegal))
             .map(|_| ())
             .map_err(|error| run_failure(run, error))

@@ -2,7 +2,6 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -14,6 +13,7 @@ use crate::cli::args::{AllowArgs, Global, ResumeArgs, RunArgs};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::locate;
+use crate::cli::output;
 use crate::cli::plan::make_plan;
 use crate::cli::progress::{Loudness, Progress};
 use crate::cli::read;
@@ -22,13 +22,13 @@ use crate::decide::classify::signal_name;
 use crate::decide::plan::{Cell, Permission, Plan};
 use crate::decide::run::Phase;
 use crate::model::capability::{BuildCapabilities, Capability};
-use crate::model::ids::ContentDigest;
+use crate::model::ids::{BootId, ContentDigest};
 use crate::model::journal::{Allowed, Event, Launcher, Opened, Persistence, SetChanged};
 use crate::model::settings::{Backend, Breadcrumbs, WorkloadSettings};
 use crate::model::verdict::Provenance;
 use crate::perform::host::Sysroot;
 use crate::perform::invoker;
-use crate::perform::journal::{first_record, last_record};
+use crate::perform::journal::last_record;
 use crate::perform::linux::{Linux, Setting};
 use crate::perform::machine::StopRequest;
 use crate::perform::persistence::persistence;
@@ -46,14 +46,15 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
     let (results, persistence) = open_results(global, args.allow.allow_volatile)?;
     let _locks = Locks::take(&results)?;
     if global.verbose > 0 || !global.quiet {
-        eprintln!("results in {}", results.path().display());
+        output::say(format_args!("results in {}", results.path().display()));
     }
     for warning in plan.warnings.iter().filter(|_| !global.quiet) {
-        eprintln!("{warning}");
+        output::say(warning);
     }
+    let sysroot = Sysroot::new(global.sysroot.clone());
+    let here = may_start(&results, &sysroot)?;
     let found = if args.new { Found::None } else { find(&results, &plan)? };
     let harness = Harness::find()?;
-    let sysroot = Sysroot::new(global.sysroot.clone());
     let (run, plan) = match found {
         Found::Same(run) => {
             let plan = read::plan(&run)?;
@@ -82,7 +83,7 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
         persistence,
         script: args.script.as_ref().map(|script| script.replace("; ", "\n")),
     };
-    let carried = Carried { results: &results, run: &run, plan: &plan, sysroot, harness };
+    let carried = Carried { results: &results, run: &run, plan: &plan, sysroot, here, harness };
     carry_on(carried, Some(first), args.accept_binary, global)
 }
 
@@ -93,14 +94,10 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
 pub fn resume(args: &ResumeArgs, global: &Global) -> Outcome {
     let (results, run) = locate::run(global, args.run.as_deref())?;
     let _locks = Locks::take(&results)?;
+    let sysroot = Sysroot::new(global.sysroot.clone());
+    let here = may_start(&results, &sysroot)?;
     let plan = read::plan(&run)?;
-    let carried = Carried {
-        results: &results,
-        run: &run,
-        plan: &plan,
-        sysroot: Sysroot::new(global.sysroot.clone()),
-        harness: Harness::find()?,
-    };
+    let carried = Carried { results: &results, run: &run, plan: &plan, sysroot, here, harness: Harness::find()? };
     carry_on(carried, None, args.accept_binary, global)
 }
 
@@ -124,20 +121,25 @@ struct Carried<'a> {
     run: &'a RunDir,
     plan: &'a Plan,
     sysroot: Sysroot,
+    here: BootId,
     harness: Harness,
 }
 
-fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, global: &Global) -> Outcome {
-    let Carried { results, run, plan, sysroot, harness } = carried;
+/// The boot that is up, if anything may be started in it: asked before anything is made on the disk.
+fn may_start(results: &ResultsDir, sysroot: &Sysroot) -> Result<BootId, Failure> {
     if results.is_stopped() {
         let stop = results.path().join(names::STOP);
         return Err(Failure::words(Exit::Unfit, format!("{} forbids to start anything", stop.display()))
             .hint(format!("remove it: rm {}", stop.display())));
     }
-    let here = sysroot.boot_id().map_err(|error| {
+    sysroot.boot_id().map_err(|error| {
         Failure::new(Exit::Unfit, error).hint("without a boot id a reboot cannot be told from a restart of jetfault")
-    })?;
-    let opened = match stored_opening(run)? {
+    })
+}
+
+fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, global: &Global) -> Outcome {
+    let Carried { results, run, plan, sysroot, here, harness } = carried;
+    let opened = match read::opening(run)? {
         Some(opened) => opened,
         None => first.clone().ok_or_else(|| {
             Failure::words(Exit::Usage, format!("{} was never begun", run.id))
@@ -171,7 +173,10 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, gl
     let mut runner =
         Runner::open(&mut machine, &agenda, circumstances, &mut progress).map_err(|error| run_failure(run, error))?;
     if let (Phase::Closed(_), false) = (&runner.state().phase, global.quiet) {
-        eprintln!("{} is complete: nothing is repeated (`jetfault run --new` opens another run)", run.id);
+        output::say(format_args!(
+            "{} is complete: nothing is repeated (`jetfault run --new` opens another run)",
+            run.id
+        ));
     }
     if runner.state().opened.is_none() {
         runner.begin(first.unwrap_or(opened)).map_err(|error| run_failure(run, error))?;
@@ -190,13 +195,13 @@ fn conclude(run: &RunDir, ended: Ended, global: &Global) -> Outcome {
         Ended::Closed(_) => Ok(report),
         Ended::Stopped(StopRequest::Now { signal }) => {
             if !global.quiet {
-                eprintln!("stopped by {}; `jetfault resume {}` goes on", signal_name(signal), run.id);
+                output::say(format_args!("stopped by {}; `jetfault resume {}` goes on", signal_name(signal), run.id));
             }
             Ok(Exit::Signal(u8::try_from(signal).unwrap_or(0)))
         }
         Ended::Stopped(StopRequest::AfterTrial { why }) => {
             if !global.quiet {
-                eprintln!("stopped: {why}; `jetfault resume {}` goes on", run.id);
+                output::say(format_args!("stopped: {why}; `jetfault resume {}` goes on", run.id));
             }
             // The run's own STOP asked once and is used up; the one of the results directory stands until a person
             // removes it.
@@ -209,17 +214,8 @@ fn conclude(run: &RunDir, ended: Ended, global: &Global) -> Outcome {
     }
 }
 
-fn stored_opening(run: &RunDir) -> Result<Option<Opened>, Failure> {
-    let journal = File::open(run.file(names::JOURNAL)).or_fail(Exit::Unfit)?;
-    let first = first_record(BufReader::new(journal)).map_err(|error| run_failure(run, RunError::Read(error)))?;
-    Ok(first.and_then(|record| match record.event {
-        Event::Opened(opened) => Some(*opened),
-        _ => None,
-    }))
-}
-
 fn is_closed(run: &RunDir) -> Result<bool, Failure> {
-    let last = File::open(run.file(names::JOURNAL)).and_then(last_record).or_fail(Exit::Unfit)?;
+    let last = last_record(run.open_journal().or_fail(Exit::Unfit)?).or_fail(Exit::Unfit)?;
     Ok(last.is_some_and(|record| matches!(record.event, Event::Closed(_))))
 }
 
@@ -261,7 +257,9 @@ fn open_results(global: &Global, allow_volatile: bool) -> Result<(ResultsDir, Pe
         Persistence::Unproven => {
             if !global.quiet {
                 let path = results.path().display();
-                eprintln!("warning: {path} is on an overlay: whether it survives a reboot is not proven");
+                output::say(format_args!(
+                    "warning: {path} is on an overlay: whether it survives a reboot is not proven"
+                ));
             }
             Ok((results, persistence))
         }
@@ -353,10 +351,11 @@ fn loudness(global: &Global) -> Loudness {
 }
 
 /// Notes the first signal that asks to stop; a second one of the same kind ends the harness at once, and with it, since
-/// it dies with its parent, the child.
+/// it dies with its parent, the child. Under `nohup` a hangup stays ignored.
 fn stop_signal() -> std::io::Result<Arc<AtomicUsize>> {
     let signal = Arc::new(AtomicUsize::new(0));
-    for number in [SIGINT, SIGTERM, SIGHUP] {
+    let hangup = (!invoker::ignores_hangup()).then_some(SIGHUP);
+    for number in [SIGINT, SIGTERM].into_iter().chain(hangup) {
         let once = Arc::new(AtomicBool::new(false));
         flag::register_conditional_shutdown(number, 128 + number, once.clone())?;
         flag::register(number, once)?;
@@ -406,13 +405,13 @@ pub fn run_failure(run: &RunDir, error: RunError) -> Failure {
 pub fn stop(which: Option<&str>, global: &Global) -> Outcome {
     let (_, run) = locate::run(global, which)?;
     if is_closed(&run)? {
-        eprintln!("{} is over", run.id);
+        output::say(format_args!("{} is over", run.id));
         return Ok(Exit::Done);
     }
     let stop: &Path = &run.stop_file();
     File::create(stop)
         .and_then(|file| file.sync_all())
         .map_err(|error| Failure::words(Exit::Unfit, format!("cannot write {}: {error}", stop.display())))?;
-    eprintln!("{} stops after its current trial; `jetfault resume {}` goes on", run.id, run.id);
+    output::say(format_args!("{} stops after its current trial; `jetfault resume {}` goes on", run.id, run.id));
     Ok(Exit::Done)
 }

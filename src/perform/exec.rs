@@ -180,6 +180,9 @@ fn take_identity(identity: &Invoker) -> Result<(), String> {
         // In a container even root may lack the right to change groups, and nothing has to change.
         return Ok(());
     }
+    if [identity.uid, identity.gid].contains(&u32::MAX) {
+        return Err("no user or group has the id -1".into());
+    }
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     let groups: Vec<Gid> = identity.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let words = |what: &'static str| move |error| format!("cannot take {what} of user {}: {error}", identity.uid);

@@ -49,12 +49,27 @@ fn write_whole(path: &Path, bytes: &[u8], sync: Sync) -> Result<(), MachineError
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(UNFINISHED_SUFFIX);
     let unfinished = Path::new(&unfinished);
-    let written = OpenOptions::new().write(true).create(true).truncate(true).open(unfinished).and_then(|mut file| {
+    let written = create_anew(unfinished).and_then(|mut file| {
         file.write_all(bytes)?;
         if sync == Sync::Yes { file.sync_all() } else { Ok(()) }
     });
     at("write", unfinished, written)?;
     at("rename a file to", path, fs::rename(unfinished, path))
+}
+
+/// Makes the file `path`, in the place of one that was left behind.
+///
+/// It never writes through what stands there: the directory of a trial belongs to the workload's user, and a symbolic
+/// link in it must not lead the harness, which may be root, to another file.
+fn create_anew(path: &Path) -> io::Result<File> {
+    let create = || OpenOptions::new().write(true).create_new(true).open(path);
+    match create() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(path)?;
+            create()
+        }
+        created => created,
+    }
 }
 
 /// Makes directory `path` with its parents; those that were made are durable.
@@ -72,4 +87,21 @@ pub fn make_dir_durably(path: &Path) -> Result<(), MachineError> {
         result => at("make the directory", path, result)?,
     }
     sync_dir(parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_way_is_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (elsewhere, result) = (dir.path().join("elsewhere"), dir.path().join("result.json"));
+        fs::write(&elsewhere, "precious").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, dir.path().join("result.json.unfinished")).unwrap();
+        write_replaceably(&result, b"{}").unwrap();
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"precious");
+        assert!(fs::symlink_metadata(&result).unwrap().is_file());
+        assert_eq!(fs::read(&result).unwrap(), b"{}");
+    }
 }

@@ -156,7 +156,8 @@ fn sorted(mut groups: Vec<u32>) -> Vec<u32> {
 
 /// Only root is told by sudo who called; for anybody else the variables are leftovers of an outer session.
 fn sudo_caller(euid: u32, variable: impl Fn(&str) -> Option<String>) -> Option<SudoCaller> {
-    let number = |name| variable(name)?.parse().ok();
+    // To the kernel the largest id means "leave it": the child would keep the rights of root.
+    let number = |name| variable(name)?.parse().ok().filter(|id| *id != u32::MAX);
     match (euid, number("SUDO_UID"), number("SUDO_GID")) {
         (0, Some(uid), Some(gid)) => Some(SudoCaller { uid, gid }),
         _ => None,
@@ -171,6 +172,15 @@ fn current_umask() -> u32 {
         umask(mask);
         mask.as_raw_mode()
     })
+}
+
+/// Whether whoever started this process made it ignore SIGHUP, as nohup(1) does.
+pub fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Signal n is bit n - 1, and SIGHUP is signal 1.
+    ignored.is_some_and(|mask| mask & 1 != 0)
 }
 
 fn parse_umask(status: &str) -> Option<u32> {
@@ -223,6 +233,7 @@ mod tests {
         assert_eq!(sudo_caller(1000, variable), None);
         assert_eq!(sudo_caller(0, |_| None), None);
         assert_eq!(sudo_caller(0, |_| Some("nobody".into())), None);
+        assert_eq!(sudo_caller(0, |_| Some(u32::MAX.to_string())), None, "no user has that id");
     }
 
     #[test]

@@ -184,6 +184,7 @@ impl Machine for Linux<'_> {
     fn write_result(&mut self, trial: &TrialId, json: &[u8]) -> Result<(), MachineError> {
         let dir = self.trial_dir(trial);
         if !dir.is_dir() {
+            make_dir_durably(&self.run.file(names::TRIALS))?;
             at("make the directory", &dir, make_trial_dir(&dir, &self.invoker))?;
         }
         write_replaceably(&dir.join(names::RESULT), json)

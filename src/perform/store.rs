@@ -142,13 +142,25 @@ impl ResultsDir {
         Ok(runs)
     }
 
+    /// The highest number of `name` that is taken, 0 if none is: also by what is no run, or no longer one.
+    fn last_number(&self, name: &str) -> Result<u32, MachineError> {
+        let mut last = 0;
+        for entry in at("read the directory", &self.path, fs::read_dir(&self.path))? {
+            let entry = at("read the directory", &self.path, entry)?;
+            let id = entry.file_name().to_str().and_then(|name| name.parse::<RunId>().ok());
+            if let Some(id) = id.filter(|id| id.parts().0 == name) {
+                last = last.max(id.parts().1);
+            }
+        }
+        Ok(last)
+    }
+
     /// Makes the directory of a new run with its first files, all durable, under the next free number of `name`.
     ///
     /// # Errors
     /// If anything cannot be written; the run is then not there.
     pub fn create_run(&self, name: &str, files: &FirstFiles<'_>) -> Result<RunDir, StoreError> {
-        let last = self.runs()?.iter().filter(|run| run.id.parts().0 == name).map(|run| run.id.parts().1).max();
-        let id = RunId::new(name, last.unwrap_or(0) + 1)
+        let id = RunId::new(name, self.last_number(name)? + 1)
             .map_err(|error| MachineError::new(format!("name a run: {error}"), io::ErrorKind::InvalidInput.into()))?;
         let path = self.path.join(id.as_str());
         let unfinished = self.path.join(format!(".{id}.unfinished"));
@@ -217,6 +229,15 @@ impl RunDir {
     /// If it cannot be read.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, MachineError> {
         at("read", &self.file(name), fs::read(self.file(name)))
+    }
+
+    /// The journal, to be read from its beginning.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open_journal(&self) -> Result<File, MachineError> {
+        let path = self.file(names::JOURNAL);
+        at("open the journal", &path, File::open(&path))
     }
 
     /// Whether a file `STOP` in it asks for a stop after the trial.

@@ -17,7 +17,9 @@ fn mistakes_in_a_matrix_are_shown_where_they_are_and_leave_nothing_behind() {
     ] {
         let bench = Bench::new();
         let file = bench.write("one.toml", &matrix("one", 1, wrong));
-        bench.run(&["run", &file]).fails(2, &texts);
+        let said = bench.run(&["run", &file]);
+        said.fails(2, &texts);
+        assert!(said.err.starts_with("error: ") && !said.err.contains("error: error"), "{}", said.err);
         assert!(!bench.results().exists(), "nothing is created for {wrong}");
     }
     let bench = Bench::new();
@@ -144,6 +146,52 @@ fn a_damaged_journal_stops_everything_and_stays_as_it_is() {
 }
 
 #[test]
+fn a_plan_that_was_changed_under_its_run_is_refused() {
+    let bench = Bench::new();
+    let file = bench.write("one.toml", &matrix("one", 2, ""));
+    bench.run(&["run", &file]).ends(0);
+    let path = bench.results().join("one-001/plan.json");
+    let plan = fs::read_to_string(&path).unwrap();
+    fs::write(&path, plan.replacen("\"trials\": 2", "\"trials\": 5", 1)).unwrap();
+    for command in [vec!["run", &file], vec!["resume"], vec!["report"], vec!["status"]] {
+        bench.run(&command).fails(6, &["plan.json was changed after the run began", "--new"]);
+    }
+    fs::write(&path, plan).unwrap();
+    bench.run(&["resume"]).ends(0);
+}
+
+#[test]
+fn what_is_missing_in_a_run_is_named_and_takes_nothing_else_along() {
+    let bench = Bench::new();
+    let file = bench.write("one.toml", &matrix("one", 1, ""));
+    bench.run(&["run", &file]).ends(0);
+    let run = bench.results().join("one-001");
+    let before = bench.results_of("one-001");
+    fs::remove_dir_all(run.join("trials")).unwrap();
+    bench.run(&["resume"]).ends(0);
+    assert_eq!(bench.results_of("one-001"), before, "results are a fold of the journal");
+    fs::rename(run.join("journal.jsonl"), run.join("elsewhere")).unwrap();
+    bench.run(&["report"]).fails(4, &["one-001/journal.jsonl: No such file"]);
+    fs::rename(run.join("elsewhere"), run.join("journal.jsonl")).unwrap();
+    fs::remove_file(run.join("plan.json")).unwrap();
+    bench.run(&["run", &file]).ends(0);
+    assert!(bench.results().join("one-002/plan.json").is_file(), "its number is not given away twice");
+}
+
+#[test]
+fn an_id_that_means_nobody_does_not_mean_root() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Nobody else is told by sudo who called.
+    }
+    let bench = Bench::new();
+    let text = "[matrix]\nname = \"c\"\ntrials = 1\n[workload]\nkind = \"command\"\nargv = [\"true\"]\n";
+    let file = bench.write("c.toml", text);
+    let mut command = bench.command(&["run", &file]);
+    command.env("SUDO_UID", "4294967295").env("SUDO_GID", "5");
+    Said::of(&command.output().unwrap()).fails(2, &["as root", "--allow-root-workload"]);
+}
+
+#[test]
 fn a_journal_of_a_later_version_is_called_that() {
     let bench = Bench::new();
     let file = bench.write("one.toml", &matrix("one", 1, ""));
@@ -167,7 +215,7 @@ fn without_a_boot_id_nothing_is_started() {
     bench.run(&["run", &file, "--sysroot", root.to_str().unwrap()]).fails(4, &["boot id", "hint"]);
     bench.write("empty/proc/sys/kernel/random/boot_id", "");
     bench.run(&["run", &file, "--sysroot", root.to_str().unwrap()]).fails(4, &["boot id"]);
-    assert!(!bench.journal("one-001").contains("started"));
+    assert!(!bench.results().join("one-001").exists(), "no run is opened that nothing can begin");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Runs that are killed, interrupted, rebooted, and go on.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bench::{Bench, Said, matrix};
+use crate::bench::{Bench, HARNESS, PATIENCE, Said, matrix};
 
 fn kill(child: &std::process::Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
@@ -102,6 +103,47 @@ fn a_signal_ends_the_trial_and_the_run_goes_on_later() {
         bench.run(&["run", file.to_str().unwrap()]).ends(0);
         assert_eq!(bench.journal("one-001").matches("\"rule\":\"pass\"").count(), 3);
     }
+}
+
+#[test]
+fn a_lost_terminal_ends_the_run_as_its_signal_does() {
+    let bench = Bench::new();
+    let file = bench.write("one.toml", &matrix("one", 1, ""));
+    // The kernel tells the leader of the session, which tells its jobs, and here outlives them to say how they ended.
+    let line = format!(
+        "trap 'kill -HUP $job' HUP; {HARNESS} run {file} --script hang & job=$!; wait $job; wait $job; echo $? >code"
+    );
+    let mut terminal = Command::new("script");
+    terminal.args(["-qfc", &line, "/dev/null"]).current_dir(bench.dir.path()).stdin(Stdio::piped());
+    terminal.env("JETFAULT_RESULTS", bench.results()).env("JETFAULT_LOCK_DIR", bench.dir.path());
+    terminal.env("HOME", bench.dir.path()).stdout(Stdio::null());
+    let mut terminal = terminal.spawn().unwrap();
+    bench.await_journal("one-001", |journal| journal.contains("\"running\""));
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    bench.await_journal("one-001", |journal| journal.contains("\"paused\""));
+    let until = Instant::now() + PATIENCE;
+    let code = || fs::read_to_string(bench.path("code")).unwrap_or_default();
+    while !code().ends_with('\n') && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(code(), "129\n");
+}
+
+#[test]
+fn a_hangup_that_was_ignored_from_the_start_stays_so() {
+    let bench = Bench::new();
+    let file = bench.write("one.toml", &matrix("one", 1, ""));
+    let script = format!("take {}; done", bench.path("tokens").display());
+    let mut command = Command::new("nohup");
+    command.args([HARNESS, "run", &file, "--script", &script]).current_dir(bench.dir.path()).stdin(Stdio::null());
+    command.env("JETFAULT_RESULTS", bench.results()).env("JETFAULT_LOCK_DIR", bench.dir.path());
+    command.env("HOME", bench.dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let harness = command.spawn().unwrap();
+    bench.await_journal("one-001", |journal| journal.contains("\"running\""));
+    kill(&harness, Signal::HUP);
+    allow(&bench, 1);
+    Said::of(&harness.wait_with_output().unwrap()).ends(0);
 }
 
 #[test]

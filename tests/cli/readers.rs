@@ -110,6 +110,21 @@ fn a_closed_pipe_is_no_error() {
 }
 
 #[test]
+fn a_lost_standard_error_changes_no_exit_code() {
+    let bench = Bench::new();
+    let file = bench.write("one.toml", &matrix("one", 1, ""));
+    let lost = |args: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        bench.command(args).stderr(writer).status().unwrap().code()
+    };
+    assert_eq!(lost(&["-vvv", "run", &file, "--script", "exit 3"]), Some(1), "the fault is found");
+    assert_eq!(lost(&["resume"]), Some(1));
+    assert_eq!(lost(&["report", "none-such"]), Some(2));
+    assert_eq!(lost(&["stop"]), Some(0));
+}
+
+#[test]
 fn completions_and_help_are_there() {
     let bench = Bench::new();
     for shell in ["bash", "zsh", "fish"] {

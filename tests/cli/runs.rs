@@ -86,6 +86,31 @@ fn what_this_build_cannot_do_is_void_with_its_reason() {
 }
 
 #[test]
+fn an_empty_string_reaches_the_command_as_one() {
+    let bench = Bench::new();
+    let text = r#"
+[matrix]
+name = "empty"
+trials = 1
+[workload]
+kind = "command"
+argv = ["sh", "-c", 'test "$#/$1/$2/$X" = 2///', "sh", "", "{word}"]
+env = { X = "x" }
+settle = "0s"
+[baseline]
+word = "w"
+[axes.both]
+levels = [{ word = "", env.X = { set = "" } }]
+"#;
+    let file = bench.write("empty.toml", text);
+    let said = bench.run(&["run", &file, "--allow-root-workload"]);
+    said.ends(1);
+    let results = bench.results_of("empty-001");
+    let passed: Vec<_> = results.iter().filter(|(_, r)| r.contains("\"verdict\": \"pass\"")).collect();
+    assert_eq!((results.len(), passed.len()), (2, 1), "only the cell with nothing in it passes: {}", said.out);
+}
+
+#[test]
 fn a_command_is_run_without_a_shell_and_read_by_its_patterns() {
     let bench = Bench::new();
     let text = r#"

@@ -285,7 +285,8 @@ impl<'m> Levels<'m> {
             problems.error(node.span, format!("{} labels for {levels} levels", nodes.len()));
             return None;
         }
-        let labels: Vec<String> = nodes.iter().filter_map(|node| scalar(node, problems)).collect();
+        let labels: Vec<String> =
+            nodes.iter().filter_map(|node| scalar(node, problems).map(|_| node.label())).collect();
         (labels.len() == levels).then_some(labels)
     }
 

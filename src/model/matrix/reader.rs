@@ -140,7 +140,9 @@ pub(super) fn inside(node: &Node, text: &str, range: std::ops::Range<usize>) -> 
 /// A string, number or boolean as the text it is passed on as.
 pub(super) fn scalar(node: &Node, problems: &mut Problems) -> Option<String> {
     match &node.value {
-        Value::String(_) | Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => Some(node.label()),
+        // Not its label, which shows an empty string as a pair of quotes.
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => Some(node.label()),
         Value::Datetime(_) | Value::Array(_) | Value::Table(_) => {
             mismatch(node, "a string, a number or a boolean", problems);
             None

@@ -79,12 +79,13 @@ pub fn results_path(asked: Option<&Path>) -> PathBuf {
 
 /// The file that remembers results directories, so that runs are found from anywhere.
 fn index_path() -> Option<PathBuf> {
+    if let Some(state) = env::var_os("XDG_STATE_HOME") {
+        return Some(PathBuf::from(state).join("jetfault/index"));
+    }
     if geteuid().is_root() {
         return Some(PathBuf::from("/var/lib/jetfault/index"));
     }
-    let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-    let state = state.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")))?;
-    Some(state.join("jetfault/index"))
+    env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state/jetfault/index"))
 }
 
 /// Remembers `results` in the index. It is a convenience: where it cannot be written, nothing is lost.

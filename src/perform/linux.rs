@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use rustix::fs::syncfs;
 
+use crate::decide::classify::classify;
 use crate::decide::plan::Plan;
 use crate::model::evidence::{Evidence, EvidenceSummary};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Invoker, RebootAsked, Started};
 use crate::model::outcome::EndedBy;
+use crate::model::settings::Keep;
 use crate::model::units::Now;
+use crate::model::verdict::Verdict;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
 use crate::perform::host::{self, Sysroot};
 use crate::perform::journal::Durable;
@@ -24,7 +27,7 @@ use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
 use crate::perform::orphans::end_orphans;
 use crate::perform::processes::RunMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
-use crate::perform::supervise::{Child, Launch, OUTPUT_BYTES_MAX, Supervisor};
+use crate::perform::supervise::{Child, Launch, OUTPUT_BYTES_MAX, Program, Supervisor};
 
 /// What a machine carries a run through with.
 pub struct Linux<'a> {
@@ -38,6 +41,7 @@ pub struct Linux<'a> {
     journal: File,
     supervisor: Supervisor,
     child: Option<Child>,
+    artifacts: Artifacts,
     mark: RunMark,
     signal: Arc<AtomicUsize>,
 }
@@ -86,6 +90,7 @@ impl<'a> Linux<'a> {
             journal,
             supervisor,
             child: None,
+            artifacts: Artifacts::default(),
             mark: RunMark::new(&run.id, &run.path),
             signal: setting.signal,
         })
@@ -110,8 +115,10 @@ impl<'a> Linux<'a> {
             gpu,
             script: self.script.as_deref(),
         };
+        let program = launching::program(cell, context).map_err(io::Error::other)?;
+        self.artifacts = Artifacts::of(&program, cell.settings.watch.keep, &trial_dir);
         let launch = Launch {
-            program: launching::program(cell, context).map_err(io::Error::other)?,
+            program,
             run: &self.mark,
             trial_dir: &trial_dir,
             environment: launching::environment(&cell.settings, context).map_err(io::Error::other)?,
@@ -121,6 +128,40 @@ impl<'a> Linux<'a> {
         };
         self.child = Some(self.supervisor.start(started, launch).map_err(io::Error::other)?);
         Ok(())
+    }
+}
+
+/// What a command promised to make in its trial's directory, and whether it stays there.
+#[derive(Debug, Default)]
+struct Artifacts {
+    keep: Keep,
+    paths: Vec<PathBuf>,
+}
+
+impl Artifacts {
+    /// The artifacts of `program` inside `trial_dir`. What it makes elsewhere is the user's and is never removed.
+    fn of(program: &Program, keep: Keep, trial_dir: &Path) -> Self {
+        let paths = match program {
+            Program::Worker(_) => Vec::new(),
+            Program::Command(command) => {
+                let cwd = command.cwd.as_deref().map_or(Path::new("/"), Path::new);
+                let inside = |path: &PathBuf| path.starts_with(trial_dir) && !path.iter().any(|part| part == "..");
+                command.artifacts.iter().map(|artifact| cwd.join(artifact)).filter(inside).collect()
+            }
+        };
+        Self { keep, paths }
+    }
+
+    fn clear(self, passed: bool) {
+        let goes = match self.keep {
+            Keep::Always => false,
+            Keep::OnFault => passed,
+            Keep::Never => true,
+        };
+        for path in self.paths.iter().filter(|_| goes) {
+            // One that is not there was never made; the verdict says so.
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -218,8 +259,10 @@ impl Machine for Linux<'_> {
     fn child_event(&mut self, wait: Duration) -> Result<ChildEvent, MachineError> {
         let child = self.child.as_mut().ok_or_else(|| MachineError::new("watch", io::ErrorKind::NotFound.into()))?;
         let event = self.supervisor.next_event(child, wait);
-        if let ChildEvent::Ended(_) = event {
+        if let ChildEvent::Ended(outcome) = &event {
             self.child = None;
+            let passed = classify(outcome).0.verdict == Verdict::Pass;
+            std::mem::take(&mut self.artifacts).clear(passed);
         }
         Ok(event)
     }

@@ -140,3 +140,21 @@ levels = ["7"]
     let failed = results.iter().find(|(_, r)| r.contains("\"verdict\": \"error\"")).expect("exit 7 is an error");
     assert!(failed.1.contains("exit 7"), "{}", failed.1);
 }
+
+#[test]
+fn artifacts_of_passing_trials_go_unless_they_are_to_be_kept() {
+    for (keep, there) in [("on-fault", false), ("always", true), ("never", false)] {
+        let bench = Bench::new();
+        let elsewhere = bench.path("elsewhere");
+        let text = format!(
+            "[matrix]\nname = \"c\"\ntrials = 1\n[workload]\nkind = \"command\"\nkeep = \"{keep}\"\n\
+             argv = [\"touch\", \"{{trial.dir}}/made\", \"{0}\"]\nartifacts = [\"{{trial.dir}}/made\", \"{0}\"]\nsettle = \"0s\"\n",
+            elsewhere.display()
+        );
+        let file = bench.write("c.toml", &text);
+        bench.run(&["run", &file, "--allow-root-workload"]).ends(0);
+        let trial = bench.results().join("c-001/trials").join(&bench.results_of("c-001")[0].0);
+        assert_eq!(trial.join("made").exists(), there, "{keep}");
+        assert!(elsewhere.exists(), "what lies outside the trial's directory is the user's");
+    }
+}

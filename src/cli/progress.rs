@@ -62,15 +62,6 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Takes note of what was there before: `state` as it was read back.
-    pub fn begin(&mut self, state: &RunState) {
-        self.counted = state.progress.cells().iter().map(|cell| u64::from(cell.counted)).sum();
-        if let Some(bar) = &self.bar {
-            bar.set_position(self.counted);
-            bar.reset_eta();
-        }
-    }
-
     fn label(&self, cell: &CellId) -> &str {
         self.labels.get(cell).copied().unwrap_or("?")
     }
@@ -116,6 +107,14 @@ impl<'a> Progress<'a> {
 }
 
 impl Watch for Progress<'_> {
+    fn read_back(&mut self, state: &RunState) {
+        self.counted = state.progress.cells().iter().map(|cell| u64::from(cell.counted)).sum();
+        if let Some(bar) = &self.bar {
+            bar.set_position(self.counted);
+            bar.reset_eta();
+        }
+    }
+
     fn recorded(&mut self, record: &Record, _state: &RunState) {
         match &record.event {
             Event::Judged(judged) => self.judged(judged),

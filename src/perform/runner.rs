@@ -75,12 +75,17 @@ pub struct Circumstances {
 
 /// Watches a run for people; it cannot change it.
 pub trait Watch {
+    /// The journal was read back; `state` is what it tells.
+    fn read_back(&mut self, state: &RunState);
+
     /// `record` was written; `state` includes it.
     fn recorded(&mut self, record: &Record, state: &RunState);
 }
 
 /// A watch that looks away.
 impl Watch for () {
+    fn read_back(&mut self, _state: &RunState) {}
+
     fn recorded(&mut self, _record: &Record, _state: &RunState) {}
 }
 
@@ -132,6 +137,7 @@ impl<'a> Runner<'a> {
             unsynced_results: 0,
         };
         runner.mend(&fresh)?;
+        runner.watch.read_back(&runner.state);
         Ok(runner)
     }
 

@@ -100,7 +100,9 @@ fn a_signal_ends_the_trial_and_the_run_goes_on_later() {
         assert!(journal.contains("\"paused\"") && journal.contains("\"rule\":\"interrupted\""), "{journal}");
         allow(&bench, 3);
         let file = bench.path("one.toml");
-        bench.run(&["run", file.to_str().unwrap()]).ends(0);
+        let said = bench.run(&["run", file.to_str().unwrap()]);
+        said.ends(0);
+        assert!(said.err.contains("[3/3]") && !said.err.contains("[1/3]"), "what was there counts: {}", said.err);
         assert_eq!(bench.journal("one-001").matches("\"rule\":\"pass\"").count(), 3);
     }
 }

@@ -16,7 +16,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
 ];
 
 /// A package and the places that may name it. `docs/architecture.md` says what for.
-const OWNERS: [(&str, &[&str]); 17] = [
+const OWNERS: [(&str, &[&str]); 20] = [
     ("clap", &["src/cli/"]),
     ("clap_complete", &["src/cli/"]),
     ("anyhow", &["src/cli/"]),
@@ -24,7 +24,10 @@ const OWNERS: [(&str, &[&str]); 17] = [
     ("signal_hook", &["src/cli/", "src/workload/fake.rs"]),
     ("tracing_subscriber", &["src/cli/"]),
     ("toml", &["src/model/matrix/"]),
-    ("sha2", &["src/model/ids.rs", "src/perform/launching.rs"]),
+    ("sha2", &["src/model/ids.rs", "src/perform/launching.rs", "src/workload/gpu/images.rs"]),
+    ("cudarc", &["src/workload/gpu/driver.rs"]),
+    ("libloading", &["src/workload/gpu/"]),
+    ("flate2", &["src/workload/gpu/images.rs"]),
     ("crc32fast", &["src/model/journal.rs"]),
     ("chrono", &["src/model/units.rs", "src/perform/host.rs", "src/testing/"]),
     ("regex", &["src/model/matrix/", "src/perform/"]),

@@ -403,9 +403,13 @@ pub fn run_failure(run: &RunDir, error: RunError) -> Failure {
 /// # Errors
 /// See [`Failure`].
 pub fn stop(which: Option<&str>, global: &Global) -> Outcome {
-    let (_, run) = locate::run(global, which)?;
+    let (results, run) = locate::run(global, which)?;
     if is_closed(&run)? {
         output::say(format_args!("{} is over", run.id));
+        return Ok(Exit::Done);
+    }
+    if results.is_held() == Some(false) {
+        output::say(format_args!("nobody works on {}: there is nothing to stop", run.id));
         return Ok(Exit::Done);
     }
     let stop: &Path = &run.stop_file();

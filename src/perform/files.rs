@@ -49,12 +49,29 @@ fn write_whole(path: &Path, bytes: &[u8], sync: Sync) -> Result<(), MachineError
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(UNFINISHED_SUFFIX);
     let unfinished = Path::new(&unfinished);
+    for place in [unfinished, path] {
+        make_way(place)?;
+    }
     let written = create_anew(unfinished).and_then(|mut file| {
         file.write_all(bytes)?;
         if sync == Sync::Yes { file.sync_all() } else { Ok(()) }
     });
     at("write", unfinished, written)?;
     at("rename a file to", path, fs::rename(unfinished, path))
+}
+
+/// Moves a directory that stands where a file belongs aside: a workload may make one in its trial's directory, and that
+/// must not keep the run from being finished.
+fn make_way(path: &Path) -> Result<(), MachineError> {
+    /// More than a workload needs to show that it does so on purpose.
+    const ASIDE_MAX: u32 = 100;
+    if !fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
+        return Ok(());
+    }
+    let aside = |number: u32| format!("{}.aside-{number}", path.display());
+    let free = (1..=ASIDE_MAX).map(aside).find(|aside| fs::symlink_metadata(aside).is_err());
+    let free = free.ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory));
+    at("move aside the directory", path, free.and_then(|free| fs::rename(path, free)))
 }
 
 /// Makes the file `path`, in the place of one that was left behind.
@@ -103,5 +120,20 @@ mod tests {
         assert_eq!(fs::read(&elsewhere).unwrap(), b"precious");
         assert!(fs::symlink_metadata(&result).unwrap().is_file());
         assert_eq!(fs::read(&result).unwrap(), b"{}");
+    }
+
+    #[test]
+    fn a_directory_in_the_way_is_moved_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let result = dir.path().join("result.json");
+        for _ in 0..2 {
+            let _ = fs::remove_file(&result);
+            fs::create_dir(&result).unwrap();
+            fs::create_dir(dir.path().join("result.json.unfinished")).unwrap();
+            fs::write(result.join("inside"), "of the workload").unwrap();
+            write_replaceably(&result, b"{}").unwrap();
+            assert_eq!(fs::read(&result).unwrap(), b"{}");
+        }
+        assert_eq!(fs::read(dir.path().join("result.json.aside-2/inside")).unwrap(), b"of the workload");
     }
 }

@@ -222,3 +222,12 @@ fn a_second_instance_is_told_to_wait() {
     kill(&harness, Signal::KILL);
     harness.wait().unwrap();
 }
+
+#[test]
+fn stop_without_anybody_at_work_leaves_no_request_for_later() {
+    let bench = Bench::new();
+    killed(&bench);
+    let said = bench.run(&["stop"]);
+    assert!(said.ends(0).err.contains("nothing to stop"), "{}", said.err);
+    bench.run(&["resume"]).ends(0);
+}

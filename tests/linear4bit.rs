@@ -319,16 +319,17 @@ fn a_cpu_that_the_machine_does_not_give_is_refused() {
 
 #[test]
 fn a_layer_that_is_never_collected_keeps_its_memory_and_one_that_is_collected_gives_it_back() {
-    // 1 MiB of packed weights and 32 KiB of codes each; the rest of the process is the same.
+    // 1 MiB of packed weights and 32 KiB of codes each. The peak is never below that of this test program, which the
+    // kernel carries over into the worker, so the sum must be well above it.
     let host = |gc: &str| {
         let mut settings = cell("D", |l| l.gc = gc.parse().unwrap());
-        settings.iterations = 12;
+        settings.iterations = 24;
         let said = run(&settings);
         said.is_a_pass_of(&settings);
         said.peak().host
     };
     let (never, each) = (host("never"), host("each"));
-    assert!(never > each + (8 << 20), "{never} and {each}");
+    assert!(never > each + (12 << 20), "{never} and {each}");
 }
 
 #[test]

@@ -35,12 +35,17 @@ impl CodeBook {
     ///
     /// bitsandbytes divides the raw values by their largest magnitude, which is 1 for NF4 and 12 for FP4.
     pub fn device_table(self) -> [f32; 16] {
-        let raw = match self {
-            Self::Nf4 => NF4,
-            Self::Fp4 => FP4_TWELFTHS,
-        };
+        let raw = self.raw_table();
         let largest = abs_max(&raw);
         raw.map(|value| value / largest)
+    }
+
+    /// The table before it is divided by its largest magnitude, as the host sends it to the device.
+    pub const fn raw_table(self) -> [f32; 16] {
+        match self {
+            Self::Nf4 => NF4,
+            Self::Fp4 => FP4_TWELFTHS,
+        }
     }
 
     /// The index of an element already divided by its block's absmax; NaN gives 0, a tie the lower magnitude.

@@ -56,6 +56,14 @@ pub trait Segments {
     /// # Errors
     /// The driver's fault: such a call has no ordinary way to fail.
     fn free(&mut self, address: Address) -> Result<(), Self::Fault>;
+
+    /// Returns to the device what the backing itself keeps of freed allocations; most keep nothing.
+    ///
+    /// # Errors
+    /// The driver's fault.
+    fn trim(&mut self) -> Result<(), Self::Fault> {
+        Ok(())
+    }
 }
 
 /// Why a backing gave no segment.

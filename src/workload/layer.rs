@@ -64,6 +64,11 @@ impl Layer {
         Ok(Self { spec, source, packed: quantized.packed, statistics, compute })
     }
 
+    /// A layer that was quantised elsewhere, such as on a device. Nothing is checked: that is the oracle's.
+    pub fn from_parts(spec: LayerSpec, source: WeightSource, packed: Vec<u8>, statistics: Statistics) -> Self {
+        Self { spec, source, packed, statistics, compute: spec.compute }
+    }
+
     /// What the layer was asked to be.
     pub fn spec(&self) -> &LayerSpec {
         &self.spec

@@ -18,6 +18,8 @@ pub mod kept;
 
 pub mod oracle;
 
+pub mod gpu;
+
 pub mod worker;
 
 pub mod linear4bit;

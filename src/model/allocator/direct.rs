@@ -88,9 +88,9 @@ impl<S: Segments, O: AllocObserver> DeviceAllocator for DirectAllocator<S, O> {
         Ok(())
     }
 
-    /// Does nothing: this policy keeps no cache.
+    /// This policy keeps no cache; its backing may.
     fn empty_cache(&mut self) -> Result<(), S::Fault> {
-        Ok(())
+        self.segments.trim()
     }
 
     fn address(&self, block: &BlockHandle) -> Address {

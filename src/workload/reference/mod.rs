@@ -26,3 +26,6 @@ pub mod dequantize_4bit;
 
 #[path = "../../../kernels/gemv_4bit.rs"]
 pub mod gemv_4bit;
+
+#[path = "../../../kernels/matmul_4bit.rs"]
+pub mod matmul_4bit;

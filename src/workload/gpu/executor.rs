@@ -1,0 +1,471 @@
+//! The allocation program of a trial, performed for real: what a prediction counts is done here on a device.
+//!
+//! Owns the buffers by their role and knows which of them a kernel of the program works on. It is a
+//! [`ProgramSink`]: whoever drives it reports the stages and stops at the first error. Results are copied back after
+//! the wait that ends a layer, or when the program frees it, and are judged by nobody here.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use half::{bf16, f16};
+
+use super::blas::Blas;
+use super::driver::{Context, Plain, Stream, Timer, bytes_of, bytes_of_mut};
+use super::error::GpuError;
+use super::kernels::{DeviceBuffer, Kernels, Packing, Tuning};
+use super::memory::GpuAllocator;
+use crate::model::allocator::{BlockHandle, Usage};
+use crate::model::linear4bit_program::{
+    Buffer, DeviceModel, LayerIndex, LayerStage, Linear4bitMemory, Operation, ProgramSink, Role,
+};
+use crate::model::outcome::PeakMemory;
+use crate::model::settings::{FloatType, Init, KernelSet};
+use crate::workload::fast::zeroed;
+use crate::workload::host_weight::{HostWeight, WeightSource};
+use crate::workload::kept::{Kept, Sample, StoredRows};
+use crate::workload::layer::{Layer, Statistics};
+use crate::workload::oracle::Sampling;
+use crate::workload::reference::codebook::{CodeBook, dynamic_map};
+use crate::workload::reference::quantize_8bit::{Nested, Quantized8};
+use crate::workload::rows::{IntoWords, Rows};
+use crate::workload::spec::{LayerSpec, StatisticsKind};
+
+mod launches;
+
+/// What the program does not say: whose kernels, which numbers, which stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Performance {
+    /// The code book.
+    pub book: CodeBook,
+    /// Whose kernels run.
+    pub kernels: KernelSet,
+    /// Where weights are made.
+    pub init: Init,
+    /// Decides weights and inputs.
+    pub seed: u64,
+    /// The stream that the framework is on; quantisation always uses the legacy default stream, as bitsandbytes does.
+    pub stream: Stream,
+    /// What is kept of a layer that the program frees.
+    pub sampling: Sampling,
+    /// Whether stages are timed with device events.
+    pub is_timed: bool,
+}
+
+/// The device as far as the program's requests depend on it: its multiprocessors, and the workspace that PyTorch gives
+/// cuBLAS, which is 32 MiB from sm_90 on.
+pub fn device_model(context: &Context) -> DeviceModel {
+    let facts = context.facts();
+    let known = if facts.architecture.major >= 9 { DeviceModel::H200 } else { DeviceModel::ORIN };
+    DeviceModel {
+        multiprocessors: facts.multiprocessors,
+        threads_per_multiprocessor: facts.threads_per_multiprocessor,
+        ..known
+    }
+}
+
+/// Device time of a stage.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StageTime {
+    /// The layer.
+    pub layer: LayerIndex,
+    /// Its stage.
+    pub stage: LayerStage,
+    /// From the end of the work before it to the end of its own, on the stream of the framework.
+    pub device_ms: f32,
+}
+
+/// A block in use and how much of it was asked for.
+#[derive(Debug)]
+struct Held {
+    block: BlockHandle,
+    buffer: DeviceBuffer,
+}
+
+/// How the dense product is computed.
+#[derive(Debug)]
+enum Dense {
+    /// None was needed yet.
+    Unknown,
+    /// By cuBLAS.
+    Blas(Blas),
+    /// By our own kernel: no cuBLAS is installed.
+    Own,
+}
+
+/// Performs a program on one context.
+pub struct Executor {
+    context: Rc<Context>,
+    kernels: Kernels,
+    allocator: GpuAllocator,
+    memory: Linear4bitMemory,
+    performance: Performance,
+    at: (LayerIndex, LayerStage),
+    held: BTreeMap<Buffer, Held>,
+    /// What `tuned` needs longer than the program keeps it.
+    deferred: Vec<Buffer>,
+    host: Option<HostWeight>,
+    host_bytes: u64,
+    /// The role that was allocated last: a cast is into that one.
+    last: Role,
+    dense: Dense,
+    outputs: BTreeMap<LayerIndex, Rows>,
+    samples: BTreeMap<LayerIndex, Sample>,
+    timer: Option<Timer>,
+    times: Vec<StageTime>,
+    peak_sum: u64,
+}
+
+impl Executor {
+    /// Ready for the program of `memory`, with nothing allocated.
+    pub fn new(kernels: Kernels, allocator: GpuAllocator, memory: Linear4bitMemory, performance: Performance) -> Self {
+        Self {
+            context: kernels.context().clone(),
+            kernels,
+            allocator,
+            memory,
+            performance,
+            at: (LayerIndex(0), LayerStage::Construct),
+            held: BTreeMap::new(),
+            deferred: Vec::new(),
+            host: None,
+            host_bytes: 0,
+            last: Role::HostWeight,
+            dense: Dense::Unknown,
+            outputs: BTreeMap::new(),
+            samples: BTreeMap::new(),
+            timer: None,
+            times: Vec::new(),
+            peak_sum: 0,
+        }
+    }
+
+    /// The totals of the allocator now.
+    pub fn usage(&self) -> Usage {
+        self.allocator.usage()
+    }
+
+    /// The peaks of device memory so far; the peak of the host's own memory is not known here and 0.
+    pub fn peak_memory(&self) -> PeakMemory {
+        let peak = self.allocator.peak();
+        PeakMemory {
+            host: 0,
+            device_allocated: peak.allocated,
+            device_reserved: peak.reserved,
+            host_plus_reserved: self.peak_sum,
+        }
+    }
+
+    /// The device times of the stages so far, if they are taken.
+    pub fn times(&self) -> &[StageTime] {
+        &self.times
+    }
+
+    /// How dense products were computed: the library's name, or our own kernel, or not at all.
+    pub fn dense_product(&self) -> Option<&'static str> {
+        match &self.dense {
+            Dense::Unknown => None,
+            Dense::Blas(blas) => Some(blas.name()),
+            Dense::Own => Some("matmul_dense"),
+        }
+    }
+
+    /// Visits what is left of every layer, in order, after the program: layers that live are copied back whole, one at
+    /// a time, of those that were freed there is the sample. With `kernels = "none"` there is nothing to visit.
+    ///
+    /// # Errors
+    /// The device's, or the visitor's.
+    pub fn visit_results<E: From<GpuError>>(
+        &mut self,
+        mut visit: impl FnMut(LayerIndex, Kept<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.stop_timer()?;
+        if self.tuning().is_none() {
+            return Ok(());
+        }
+        for (index, y) in &self.outputs {
+            let spec = self.spec(*index);
+            let x = self.input(*index);
+            let (x, y) = (&x, y);
+            if let Some(sample) = self.samples.get(index) {
+                let (source, compute) = (self.source(*index), self.memory.compute);
+                let (packed, statistics, y) = (sample.packed(), sample.statistics(), StoredRows::Whole(y));
+                visit(*index, Kept { source, spec: &spec, packed, statistics, compute, x, y })?;
+            } else {
+                let layer = self.download_layer(*index)?;
+                visit(*index, Kept::of(&layer, x, y))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The layer at `index` as the device has it, with its bits.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn download_layer(&self, index: LayerIndex) -> Result<Layer, GpuError> {
+        let blocks = self.packing(index).blocks_in_memory();
+        let spec = self.spec(index);
+        let packed = self.download(index, Role::Packed, spec.shape.elements().div_ceil(2))?;
+        let statistics = match spec.statistics {
+            StatisticsKind::Plain => Statistics::Plain(self.download(index, Role::Absmax, blocks)?),
+            StatisticsKind::Nested => {
+                let codes = self.download(index, Role::QuantizedAbsmax, blocks)?;
+                let absmax2 = self.download(index, Role::NestedAbsmax, blocks.div_ceil(256))?;
+                let offset = self.download::<f32>(index, Role::Offset, 1)?[0];
+                Statistics::Nested(Nested { quantized: Quantized8 { codes, absmax2 }, offset })
+            }
+        };
+        Ok(Layer::from_parts(spec, self.source(index), packed, statistics))
+    }
+
+    /// The output of the layer at `index`, once it was waited for.
+    pub fn output_of(&self, index: LayerIndex) -> Option<&Rows> {
+        self.outputs.get(&index)
+    }
+
+    /// Gives everything back, so that another program can be performed in the same process. A trial does not: its
+    /// memory goes with its process.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn release_all(&mut self) -> Result<(), GpuError> {
+        self.stop_timer()?;
+        // cuBLAS works in memory of the program, which goes now.
+        self.dense = Dense::Unknown;
+        while let Some((_, held)) = self.held.pop_first() {
+            self.allocator.free(held.block)?;
+        }
+        self.allocator.empty_cache()
+    }
+
+    /// The input of the layer at `index`, with the bits that the device made.
+    pub fn input(&self, index: LayerIndex) -> Rows {
+        let width = self.memory.shape(index).width();
+        Rows::random(self.rows() as usize, width, self.memory.input, self.performance.seed, index.0)
+    }
+
+    /// Flips bits of the first packed byte of the layer at `index`: the injected fault `wrong`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn corrupt_first_byte(&self, index: LayerIndex, xor: u8) -> Result<(), GpuError> {
+        let mut byte = self.download::<u8>(index, Role::Packed, 1)?;
+        byte[0] ^= xor;
+        self.context.upload(self.buffer(index, Role::Packed)?.address, &byte, Stream::LEGACY)
+    }
+
+    fn rows(&self) -> u32 {
+        self.memory.batch.rows() as u32
+    }
+
+    fn tuning(&self) -> Option<Tuning> {
+        match self.performance.kernels {
+            KernelSet::Bnb => Some(Tuning::Bnb),
+            KernelSet::Tuned => Some(Tuning::Tuned),
+            KernelSet::None => None,
+        }
+    }
+
+    fn source(&self, index: LayerIndex) -> WeightSource {
+        WeightSource { shape: self.memory.shape(index), seed: self.performance.seed, number: index.0 }
+    }
+
+    fn spec(&self, index: LayerIndex) -> LayerSpec {
+        let statistics = if self.memory.double_quant { StatisticsKind::Nested } else { StatisticsKind::Plain };
+        LayerSpec {
+            shape: self.memory.shape(index),
+            book: self.performance.book,
+            blocksize: self.memory.blocksize,
+            statistics,
+            storage: self.memory.storage,
+            compute: Some(self.memory.compute),
+        }
+    }
+
+    fn packing(&self, index: LayerIndex) -> Packing {
+        let elements = self.memory.shape(index).weights();
+        Packing { book: self.performance.book, blocksize: self.memory.blocksize, elements }
+    }
+
+    /// The buffer of a role.
+    fn buffer(&self, layer: LayerIndex, role: Role) -> Result<DeviceBuffer, GpuError> {
+        let missing = || GpuError::BadLaunch { kernel: format!("{role:?}"), why: "the program has no such buffer" };
+        self.held.get(&Buffer { layer, role }).map(|held| held.buffer).ok_or_else(missing)
+    }
+
+    fn download<T: Plain>(&self, layer: LayerIndex, role: Role, count: usize) -> Result<Vec<T>, GpuError> {
+        let buffer = self.buffer(layer, role)?;
+        let mut values = zeroed::<T>(count, "results")?;
+        buffer.holds("a copy back", "the source", size_of_val(values.as_slice()) as u64)?;
+        self.context.download(bytes_of_mut(&mut values), buffer.address, self.performance.stream)?;
+        Ok(values)
+    }
+
+    fn keep_output(&mut self) -> Result<(), GpuError> {
+        let (layer, _) = self.at;
+        let height = self.memory.shape(layer).height();
+        let y = match self.memory.input {
+            FloatType::Bf16 => self.output::<bf16>(layer, height)?,
+            FloatType::Fp16 => self.output::<f16>(layer, height)?,
+            FloatType::Fp32 => self.output::<f32>(layer, height)?,
+        };
+        self.outputs.insert(layer, y);
+        Ok(())
+    }
+
+    fn output<T: Plain + IntoWords>(&self, layer: LayerIndex, height: usize) -> Result<Rows, GpuError> {
+        let values = self.download::<T>(layer, Role::Output, self.rows() as usize * height)?;
+        Ok(Rows::new(height, values))
+    }
+
+    /// Before the packed weights of a layer go, what the oracle will look at is kept.
+    fn keep_sample(&mut self, index: LayerIndex) -> Result<(), GpuError> {
+        if self.tuning().is_some() {
+            let sample = Sample::of(&self.download_layer(index)?, self.performance.sampling);
+            self.samples.insert(index, sample);
+        }
+        Ok(())
+    }
+
+    fn alloc(&mut self, buffer: Buffer, bytes: u64) -> Result<(), GpuError> {
+        self.last = buffer.role;
+        if self.is_spared(buffer.role) {
+            return Ok(());
+        }
+        let block = self.allocator.alloc(bytes)?;
+        let place = DeviceBuffer { address: self.allocator.address(&block), bytes };
+        self.held.insert(buffer, Held { block, buffer: place });
+        self.note_peak();
+        Ok(())
+    }
+
+    fn free(&mut self, buffer: Buffer) -> Result<(), GpuError> {
+        if self.is_spared(buffer.role) {
+            return Ok(());
+        }
+        if buffer.role == Role::DecodedAbsmax && self.fuses(buffer.layer) {
+            self.deferred.push(buffer);
+            return Ok(());
+        }
+        // Packed weights go first of all that a layer keeps.
+        if buffer.role == Role::Packed {
+            self.keep_sample(buffer.layer)?;
+        }
+        self.release(buffer)
+    }
+
+    fn release(&mut self, buffer: Buffer) -> Result<(), GpuError> {
+        match self.held.remove(&buffer) {
+            Some(held) => self.allocator.free(held.block),
+            None => Ok(()),
+        }
+    }
+
+    fn note_peak(&mut self) {
+        self.peak_sum = self.peak_sum.max(self.host_bytes + self.allocator.usage().reserved);
+    }
+
+    fn upload(&mut self, to: Buffer, bytes: u64) -> Result<(), GpuError> {
+        let target = self.buffer(to.layer, to.role)?;
+        target.holds("a copy to the device", "the target", bytes)?;
+        let stream = self.performance.stream;
+        let send = |values: &[f32]| {
+            target.holds("a copy to the device", "the target", size_of_val(values) as u64)?;
+            self.context.upload(target.address, bytes_of(values), stream)
+        };
+        match to.role {
+            Role::Weight => match &self.host {
+                Some(host) => send(host.as_slice()),
+                None => {
+                    let (n, in_features) =
+                        (self.memory.shape(to.layer).weights(), self.memory.shape(to.layer).in_features());
+                    let random = self.source(to.layer).stream();
+                    self.kernels.weights((target, n), random, in_features as u32, stream)?;
+                    self.context.synchronize_stream(stream)
+                }
+            },
+            Role::Code => send(&self.performance.book.raw_table()),
+            // The map, and anything that a later program would copy: the map is the only other one there is.
+            Role::DynamicMap => send(&dynamic_map()),
+            other => Err(GpuError::BadLaunch { kernel: format!("{other:?}"), why: "nothing is known to copy there" }),
+        }
+    }
+
+    fn construct(&mut self, layer: LayerIndex, bytes: u64) -> Result<(), GpuError> {
+        match self.performance.init {
+            Init::Host => {
+                self.host = Some(HostWeight::construct(self.source(layer))?);
+                self.host_bytes += bytes;
+                self.note_peak();
+            }
+            Init::Device => {}
+        }
+        Ok(())
+    }
+
+    fn stop_timer(&mut self) -> Result<(), GpuError> {
+        if let Some(timer) = self.timer.take() {
+            let (layer, stage) = self.at;
+            self.times.push(StageTime { layer, stage, device_ms: timer.stop()? });
+        }
+        Ok(())
+    }
+}
+
+impl ProgramSink for Executor {
+    type Error = GpuError;
+
+    fn enter(&mut self, layer: LayerIndex, stage: LayerStage) -> Result<(), GpuError> {
+        self.stop_timer()?;
+        self.at = (layer, stage);
+        if self.performance.is_timed {
+            self.timer = Some(Timer::start(&self.context, self.performance.stream)?);
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, operation: Operation) -> Result<(), GpuError> {
+        let stream = self.performance.stream;
+        match operation {
+            Operation::HostAlloc { buffer, bytes } => self.construct(buffer.layer, bytes),
+            Operation::HostFree { bytes, .. } => {
+                if self.host.take().is_some() {
+                    self.host_bytes -= bytes;
+                }
+                Ok(())
+            }
+            Operation::Alloc { buffer, bytes } => self.alloc(buffer, bytes),
+            Operation::Free { buffer } => self.free(buffer),
+            Operation::HostToDevice { to, bytes } => self.upload(to, bytes),
+            Operation::DeviceToDevice { from, to, bytes } => {
+                let (from, to) = (self.buffer(from.layer, from.role)?, self.buffer(to.layer, to.role)?);
+                from.holds("a copy on the device", "the source", bytes)?;
+                to.holds("a copy on the device", "the target", bytes)?;
+                self.context.copy(to.address, from.address, bytes, stream)
+            }
+            Operation::Memset { buffer, bytes } => {
+                let buffer = self.buffer(buffer.layer, buffer.role)?;
+                buffer.holds("a fill", "the target", bytes)?;
+                self.context.fill(buffer.address, 0, bytes, stream)
+            }
+            Operation::Launch { kernel, .. } => match self.tuning() {
+                Some(tuning) => self.launch(kernel, tuning),
+                None => Ok(()),
+            },
+            Operation::EmptyCache => self.allocator.empty_cache(),
+            Operation::Synchronize => {
+                self.context.synchronize()?;
+                match self.at.1 {
+                    LayerStage::Sync => self.keep_output(),
+                    LayerStage::Construct
+                    | LayerStage::Alloc
+                    | LayerStage::Copy
+                    | LayerStage::Quantize
+                    | LayerStage::FreeHost
+                    | LayerStage::Forward
+                    | LayerStage::Hygiene => Ok(()),
+                }
+            }
+        }
+    }
+}

@@ -221,7 +221,7 @@ fn check_results(executor: &mut Executor, trial: &Trial, verdict: &mut Verdict) 
     let (mut layers, mut outputs) = (0, 0);
     executor.visit_results(|index, kept: Kept<'_>| {
         let name = trial.memory.layer_name(index);
-        match oracle::check(kept, sampling) {
+        match oracle::check(kept, sampling.of_layer(kept.source)) {
             Ok(checked) => outputs += checked.outputs,
             Err(mismatch) => verdict.expect(false, || format!("{} {name}: {mismatch}", trial.name)),
         }

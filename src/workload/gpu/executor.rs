@@ -111,6 +111,8 @@ pub struct Executor {
     outputs: BTreeMap<LayerIndex, Rows>,
     samples: BTreeMap<LayerIndex, Sample>,
     timer: Option<Timer>,
+    /// Stages that ended and whose device time was not read yet: reading waits, and a stage must not.
+    unread: Vec<(LayerIndex, LayerStage, Timer)>,
     times: Vec<StageTime>,
     peak_sum: u64,
 }
@@ -134,6 +136,7 @@ impl Executor {
             outputs: BTreeMap::new(),
             samples: BTreeMap::new(),
             timer: None,
+            unread: Vec::new(),
             times: Vec::new(),
             peak_sum: 0,
         }
@@ -155,9 +158,42 @@ impl Executor {
         }
     }
 
-    /// The device times of the stages so far, if they are taken.
-    pub fn times(&self) -> &[StageTime] {
-        &self.times
+    /// The device times of the stages so far, if they are taken. It waits for the last stage.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn times(&mut self) -> Result<&[StageTime], GpuError> {
+        self.stop_timer()?;
+        self.read_timers()?;
+        Ok(&self.times)
+    }
+
+    /// Ends the stage at work, if its end shall not wait for the next one.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn leave(&mut self) -> Result<(), GpuError> {
+        self.stop_timer()
+    }
+
+    /// Takes the weight that the stage `construct` would otherwise make on the calling thread's pool.
+    pub fn provide(&mut self, weight: HostWeight) {
+        self.host = Some(weight);
+    }
+
+    /// The output of the layer at `index`, once it was waited for; it is not kept any longer.
+    pub fn take_output(&mut self, index: LayerIndex) -> Option<Rows> {
+        self.outputs.remove(&index)
+    }
+
+    /// What is left of the layer at `index`, once the program freed it; it is not kept any longer.
+    pub fn take_sample(&mut self, index: LayerIndex) -> Option<Sample> {
+        self.samples.remove(&index)
+    }
+
+    /// Whether several rows are multiplied straight from the packed weights of the layer at `index`.
+    pub fn is_fused(&self, index: LayerIndex) -> bool {
+        self.fuses(index)
     }
 
     /// How dense products were computed: the library's name, or our own kernel, or not at all.
@@ -179,6 +215,7 @@ impl Executor {
         mut visit: impl FnMut(LayerIndex, Kept<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.stop_timer()?;
+        self.read_timers()?;
         if self.tuning().is_none() {
             return Ok(());
         }
@@ -230,6 +267,7 @@ impl Executor {
     /// The device's.
     pub fn release_all(&mut self) -> Result<(), GpuError> {
         self.stop_timer()?;
+        self.read_timers()?;
         // cuBLAS works in memory of the program, which goes now.
         self.dense = Dense::Unknown;
         while let Some((_, held)) = self.held.pop_first() {
@@ -241,7 +279,7 @@ impl Executor {
     /// The input of the layer at `index`, with the bits that the device made.
     pub fn input(&self, index: LayerIndex) -> Rows {
         let width = self.memory.shape(index).width();
-        Rows::random(self.rows() as usize, width, self.memory.input, self.performance.seed, index.0)
+        Rows::random(self.rows() as usize, width, self.memory.input, self.performance.seed, self.memory.number(index))
     }
 
     /// Flips bits of the first packed byte of the layer at `index`: the injected fault `wrong`.
@@ -267,7 +305,7 @@ impl Executor {
     }
 
     fn source(&self, index: LayerIndex) -> WeightSource {
-        WeightSource { shape: self.memory.shape(index), seed: self.performance.seed, number: index.0 }
+        WeightSource { shape: self.memory.shape(index), seed: self.performance.seed, number: self.memory.number(index) }
     }
 
     fn spec(&self, index: LayerIndex) -> LayerSpec {
@@ -321,7 +359,8 @@ impl Executor {
     /// Before the packed weights of a layer go, what the oracle will look at is kept.
     fn keep_sample(&mut self, index: LayerIndex) -> Result<(), GpuError> {
         if self.tuning().is_some() {
-            let sample = Sample::of(&self.download_layer(index)?, self.performance.sampling);
+            let sampling = self.performance.sampling.of_layer(self.source(index));
+            let sample = Sample::of(&self.download_layer(index)?, sampling);
             self.samples.insert(index, sample);
         }
         Ok(())
@@ -394,7 +433,9 @@ impl Executor {
     fn construct(&mut self, layer: LayerIndex, bytes: u64) -> Result<(), GpuError> {
         match self.performance.init {
             Init::Host => {
-                self.host = Some(HostWeight::construct(self.source(layer))?);
+                if self.host.is_none() {
+                    self.host = Some(HostWeight::construct(self.source(layer))?);
+                }
                 self.host_bytes += bytes;
                 self.note_peak();
             }
@@ -406,7 +447,16 @@ impl Executor {
     fn stop_timer(&mut self) -> Result<(), GpuError> {
         if let Some(timer) = self.timer.take() {
             let (layer, stage) = self.at;
-            self.times.push(StageTime { layer, stage, device_ms: timer.stop()? });
+            timer.end()?;
+            self.unread.push((layer, stage, timer));
+        }
+        Ok(())
+    }
+
+    /// Reads the times of the stages that ended; called where the program waits anyway.
+    fn read_timers(&mut self) -> Result<(), GpuError> {
+        for (layer, stage, timer) in std::mem::take(&mut self.unread) {
+            self.times.push(StageTime { layer, stage, device_ms: timer.elapsed()? });
         }
         Ok(())
     }
@@ -455,7 +505,9 @@ impl ProgramSink for Executor {
             Operation::EmptyCache => self.allocator.empty_cache(),
             Operation::Synchronize => {
                 self.context.synchronize()?;
+                self.read_timers()?;
                 match self.at.1 {
+                    LayerStage::Sync if self.tuning().is_none() => Ok(()),
                     LayerStage::Sync => self.keep_output(),
                     LayerStage::Construct
                     | LayerStage::Alloc

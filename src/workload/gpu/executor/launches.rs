@@ -42,8 +42,11 @@ impl Executor {
             Kernel::Randn => {
                 let x = (self.buffer(layer, Role::Input)?, self.memory.input);
                 let n = u64::from(self.rows()) * self.memory.shape(layer).in_features();
-                let random =
-                    RandomStream { seed: self.performance.seed, number: layer.0, purpose: Purpose::Activation };
+                let random = RandomStream {
+                    seed: self.performance.seed,
+                    number: self.memory.number(layer),
+                    purpose: Purpose::Activation,
+                };
                 self.kernels.activations(x, n, random, stream)
             }
             Kernel::Abs => {

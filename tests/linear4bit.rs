@@ -351,7 +351,7 @@ fn a_layer_that_is_never_collected_keeps_its_memory_and_one_that_is_collected_gi
     // 1 MiB of packed weights and 32 KiB of codes each; the rest of the process is the same.
     let host = |gc: &str| {
         let mut settings = cell("D", |l| l.gc = gc.parse().unwrap());
-        settings.iterations = 12;
+        settings.iterations = 24;
         let said = run(&settings);
         said.is_a_pass_of(&settings);
         said.peak().host

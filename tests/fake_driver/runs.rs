@@ -129,17 +129,18 @@ fn every_error_of_the_driver_is_a_verdict_with_its_call_and_stage() {
 
 #[test]
 fn memory_that_runs_out_in_any_step_is_told_with_the_step() {
-    // 600 kB hold the fp32 weight and not what comes after it; 1 MB not the second layer.
-    for (bytes, stage) in [("500000", "A.alloc"), ("600000", "A.quantize"), ("700000", "A#2.alloc")] {
-        let environment: &'static [_] = match bytes {
-            "500000" => &[("FAKE_CUDA_BYTES", "500000")],
-            "600000" => &[("FAKE_CUDA_BYTES", "600000")],
-            _ => &[("FAKE_CUDA_BYTES", "700000")],
-        };
-        let settings = "kernels = \"none\"\nallocator = \"direct\"";
-        let result = Trial { environment, settings }.run("cuda", 1);
+    type Case = (&'static [(&'static str, &'static str)], &'static str);
+    // The fp32 weight has 524288 bytes, what is made of it 74 kB, and the first layer is still there when the second is
+    // made.
+    let cases: [Case; 3] = [
+        (&[("FAKE_CUDA_BYTES", "500000")], "A.alloc"),
+        (&[("FAKE_CUDA_BYTES", "590000")], "A.quantize"),
+        (&[("FAKE_CUDA_BYTES", "650000")], "A#2.quantize"),
+    ];
+    for (environment, stage) in cases {
+        let result = Trial { environment, settings: "kernels = \"none\"\nallocator = \"direct\"" }.run("cuda", 1);
         let (verdict, at, detail) = judged(&result);
-        assert_eq!((verdict, at), ("cuda-oom", stage), "{bytes}: {detail}");
+        assert_eq!((verdict, at), ("cuda-oom", stage), "{environment:?}: {detail}");
     }
 }
 
@@ -205,7 +206,8 @@ fn children(process: u32) -> Vec<u32> {
 }
 
 fn doctor(environment: &[(&str, &str)], format: &str) -> Said {
-    let mut command = Bench::new().command(&["doctor", "--gpu", "--format", format]);
+    let bench = Bench::new();
+    let mut command = bench.command(&["doctor", "--gpu", "--format", format]);
     command.env("LD_LIBRARY_PATH", fake_driver(false)).envs(environment.iter().copied());
     Said::of(&command.output().unwrap())
 }

@@ -15,8 +15,8 @@ use jetfault::model::protocol::{
 };
 use jetfault::model::quantity::Millis;
 use jetfault::model::settings::{
-    AllocatorKind, Backend, Batch, Blocksize, Breadcrumbs, Check, FloatType, KernelSet, Layer, Linear4bitSettings,
-    ModuleLoading, QuantType, Settings, Shape, Storage, WorkloadSettings,
+    AllocatorKind, Backend, Batch, Blocksize, Breadcrumbs, Check, FloatType, Init, KernelSet, Layer,
+    Linear4bitSettings, ModuleLoading, QuantType, Settings, Shape, Storage, WorkloadSettings,
 };
 
 /// What a worker said, and the code it ended with.
@@ -92,6 +92,7 @@ fn converse(settings: &Settings, inject: Option<InjectedFault>) -> Said {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let mut worker = Command::new(env!("CARGO_BIN_EXE_jetfault"))
         .arg("__worker")
+        .env("CUDA_VISIBLE_DEVICES", "")
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .spawn()
         .unwrap();
@@ -114,6 +115,11 @@ fn converse(settings: &Settings, inject: Option<InjectedFault>) -> Said {
         replies.push(reply);
     }
     Said { replies, code: worker.wait().unwrap().code() }
+}
+
+/// No device is shown to the worker; whether there is a driver is the machine's.
+fn says_no_gpu(text: &str) -> bool {
+    text.ends_with("no libcuda can be loaded") || text.ends_with("the driver sees no CUDA device")
 }
 
 fn run(settings: &Settings) -> Said {
@@ -179,7 +185,9 @@ fn a_worker_says_what_it_computed_on_and_what_the_layers_are() {
     });
     settings.module_loading = ModuleLoading::Eager;
     let said = run(&settings);
-    assert!(said.note("backend_why").unwrap().contains("this build has no CUDA"));
+    let why = said.note("backend_why").unwrap().strip_prefix("backend = \"auto\", and ");
+    assert!(why.is_some_and(says_no_gpu), "{:?}", said.note("backend_why"));
+    assert_eq!(said.stages()[..2], ["context", "B.construct"]);
     assert_eq!(said.note("B.storage"), Some("2664 elements of fp32"));
     assert_eq!(said.note("B.forward_path"), Some("dense: several rows"));
     assert!(said.note("without_effect").unwrap().starts_with("module_loading: "));
@@ -293,8 +301,7 @@ fn a_fault_that_cannot_be_injected_is_not_a_pass() {
 #[test]
 fn what_this_build_cannot_do_is_refused_before_anything_runs() {
     type Change = fn(&mut Linear4bitSettings);
-    let refused: [(Change, &str); 4] = [
-        (|l| l.backend = Backend::Cuda, "no CUDA"),
+    let refused: [(Change, &str); 3] = [
         (|l| l.quant = QuantType::Nvfp4, "nvfp4"),
         (|l| l.kernels = KernelSet::Tuned, "tuned"),
         (|l| l.allocator = AllocatorKind::Vmm, "vmm"),
@@ -305,6 +312,28 @@ fn what_this_build_cannot_do_is_refused_before_anything_runs() {
         assert_eq!(failure.kind, FailureKind::Unsupported);
         assert!(failure.text.contains(word), "{}", failure.text);
         assert!(said.stages().is_empty(), "{word}");
+    }
+}
+
+#[test]
+fn a_machine_without_a_gpu_refuses_what_only_a_gpu_does_and_computes_the_rest() {
+    type Change = fn(&mut Linear4bitSettings);
+    let refused: [(Change, &str); 5] = [
+        (|l| l.backend = Backend::Cuda, ""),
+        (|l| l.kernels = KernelSet::Tuned, "kernels = \"tuned\" needs a GPU, and "),
+        (|l| l.allocator = AllocatorKind::Async, "allocator = \"async\" needs a GPU"),
+        (|l| l.allocator = AllocatorKind::Vmm, "allocator = \"vmm\" needs a GPU"),
+        (|l| l.init = Init::Device, "init = \"device\" needs a GPU"),
+    ];
+    for (change, word) in refused {
+        let said = run(&cell("A", |l| {
+            l.backend = Backend::Auto;
+            change(l);
+        }));
+        let failure = said.failure();
+        assert_eq!(failure.kind, FailureKind::Unsupported, "{word}");
+        assert!(failure.text.contains(word) && says_no_gpu(&failure.text), "{}", failure.text);
+        assert_eq!(said.stages(), ["context"], "{word}");
     }
 }
 

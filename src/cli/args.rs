@@ -95,6 +95,9 @@ pub enum Command {
     /// Tallies and rates with their intervals
     #[command(after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md")]
     Report(ReportArgs),
+    /// Whether this machine is fit for runs, and what mends it; with --gpu every kernel is launched once
+    #[command(after_help = "Examples:\n  jetfault doctor\n  jetfault doctor --gpu --format json")]
+    Doctor(DoctorArgs),
     /// Print the JSON Schema of matrices, for editors
     #[command(after_help = "Example:\n  jetfault schema > matrix.schema.json")]
     Schema,
@@ -227,6 +230,17 @@ pub struct ReportArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Launch every kernel once in a child process and compare it with the CPU
+    #[arg(long)]
+    pub gpu: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
 }
 
 /// Formats of most commands.

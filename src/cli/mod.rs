@@ -18,6 +18,8 @@ pub mod run;
 
 pub mod read;
 
+pub mod doctor;
+
 pub mod render;
 
 use std::ffi::OsString;
@@ -34,6 +36,7 @@ use crate::model::matrix::json_schema;
 use crate::model::outcome::PeakMemory;
 use crate::model::settings::Settings;
 use crate::perform::affinity;
+use crate::perform::doctor::GPU_CHECK_SUBCOMMAND;
 use crate::perform::exec::{self, ParentFlags};
 use crate::perform::supervise::WORKER_SUBCOMMAND;
 use crate::workload::worker::{Reporter, WorkError};
@@ -45,7 +48,19 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match args.get(1..).and_then(<[OsString]>::split_first) {
         Some((name, rest)) if name == WORKER_SUBCOMMAND => worker_main(rest),
         Some((name, rest)) if name == exec::SUBCOMMAND => exec::main(rest),
+        Some((name, _)) if name == GPU_CHECK_SUBCOMMAND => gpu_check_main(),
         Some(_) | None => people_main(&args),
+    }
+}
+
+/// The child of `doctor --gpu`.
+fn gpu_check_main() -> ExitCode {
+    match doctor::gpu_check() {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            failure.print();
+            failure.exit.into()
+        }
     }
 }
 
@@ -92,6 +107,7 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Stop(args) => run::stop(args.run.as_deref(), global),
         Command::Explain(args) => read::explain(args, global),
         Command::Report(args) => read::report(args, global),
+        Command::Doctor(args) => doctor::doctor(args, global),
         Command::Schema => output::print(schema().as_bytes()).map(|()| Exit::Done),
         Command::Completions { shell } => {
             let mut script = Vec::new();

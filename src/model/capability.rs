@@ -72,8 +72,9 @@ words! {
 pub struct BuildCapabilities(pub &'static [Capability]);
 
 impl BuildCapabilities {
-    /// This build: the CPU, and nothing that needs privileges.
-    pub const THIS: Self = Self(&[]);
+    /// This build: the CPU and NVIDIA GPUs, and nothing that needs privileges.
+    pub const THIS: Self =
+        Self(&[Capability::Cuda, Capability::DeviceInit, Capability::DriverAllocators, Capability::TunedKernels]);
 
     /// Whether the build can do it.
     pub fn has(self, capability: Capability) -> bool {
@@ -100,6 +101,7 @@ pub fn cannot(settings: &Settings, build: BuildCapabilities) -> Option<String> {
         WorkloadSettings::Linear4bit(linear4bit) => {
             linear4bit_needs(linear4bit, &mut lacking);
             limits(settings.iterations, linear4bit, &mut lacking);
+            gpu_on_a_cpu(linear4bit, &mut lacking);
         }
         WorkloadSettings::Stack(stack) => {
             lacking.needs(Capability::Stack, true, || "run a stack of layers (kind = \"stack\")".into());
@@ -107,6 +109,27 @@ pub fn cannot(settings: &Settings, build: BuildCapabilities) -> Option<String> {
         }
     }
     (!lacking.reasons.is_empty()).then(|| lacking.reasons.join("; "))
+}
+
+/// Which of the settings only a GPU can perform, as a matrix writes it; `None` if a CPU can perform them all.
+///
+/// Whether there is a GPU is found out when a trial starts: with `backend = "auto"` such a cell must not silently become
+/// another one on the CPU.
+pub fn needs_gpu(linear4bit: &Linear4bitSettings) -> Option<String> {
+    let allocator = match linear4bit.allocator {
+        AllocatorKind::Caching | AllocatorKind::Direct => None,
+        kind @ (AllocatorKind::Async | AllocatorKind::Vmm) => Some(format!("allocator = \"{kind}\"")),
+    };
+    let init = match linear4bit.init {
+        Init::Host => None,
+        Init::Device => Some("init = \"device\"".to_owned()),
+    };
+    let kernels = match linear4bit.kernels {
+        KernelSet::Bnb | KernelSet::None => None,
+        KernelSet::Tuned => Some("kernels = \"tuned\"".to_owned()),
+    };
+    let needs: Vec<String> = [allocator, init, kernels].into_iter().flatten().collect();
+    (!needs.is_empty()).then(|| needs.join(", "))
 }
 
 struct Lacking {
@@ -147,7 +170,7 @@ fn surroundings(settings: &Settings, lacking: &mut Lacking) {
         gap: _,
         iterations: _,
         telemetry: _,
-        // Variables of the environment that a driver obeys if one is loaded.
+        // Variables of the environment that a driver obeys if one is loaded, and the worker's choice of an image.
         code: _,
         jit_cache: _,
         module_loading: _,
@@ -251,6 +274,14 @@ fn linear4bit_needs(linear4bit: &Linear4bitSettings, lacking: &mut Lacking) {
         QuantType::Nvfp4 | QuantType::Mxfp4 | QuantType::Int4 => true,
     };
     lacking.needs(Capability::OtherFormats, is_other_format, || format!("quantise to {quant} (quant)"));
+}
+
+/// What no build can: a GPU's work without one.
+fn gpu_on_a_cpu(linear4bit: &Linear4bitSettings, lacking: &mut Lacking) {
+    match (linear4bit.backend, needs_gpu(linear4bit)) {
+        (Backend::Cpu, Some(what)) => lacking.reasons.push(format!("{what} needs a GPU, and backend = \"cpu\"")),
+        (Backend::Cpu | Backend::Auto | Backend::Cuda, _) => {}
+    }
 }
 
 /// What no build can: a process is told of stage by stage, and what is told has limits.

@@ -128,10 +128,6 @@ impl Linear4bitMemory {
     /// # Errors
     /// See [`NotModelled`].
     pub fn of(settings: &Linear4bitSettings, iterations: u32, device: DeviceModel) -> Result<Self, NotModelled> {
-        match settings.quant {
-            QuantType::Nf4 | QuantType::Fp4 => {}
-            quant @ (QuantType::Nvfp4 | QuantType::Mxfp4 | QuantType::Int4) => return Err(NotModelled::Quant(quant)),
-        }
         match settings.kernels {
             KernelSet::Bnb | KernelSet::None => {}
             KernelSet::Tuned => return Err(NotModelled::Kernels(KernelSet::Tuned)),
@@ -143,6 +139,20 @@ impl Linear4bitMemory {
         match settings.allocator {
             AllocatorKind::Caching | AllocatorKind::Direct => {}
             kind @ (AllocatorKind::Async | AllocatorKind::Vmm) => return Err(NotModelled::Allocator(kind)),
+        }
+        Self::program(settings, iterations, device)
+    }
+
+    /// The program of `settings` for a real device, whatever becomes of its requests there: an allocator of the
+    /// driver's own, kernels that need less, and weights that never are in host memory are performed as well, and only
+    /// their memory is not predicted.
+    ///
+    /// # Errors
+    /// [`NotModelled::Quant`] and [`NotModelled::Layers`].
+    pub fn program(settings: &Linear4bitSettings, iterations: u32, device: DeviceModel) -> Result<Self, NotModelled> {
+        match settings.quant {
+            QuantType::Nf4 | QuantType::Fp4 => {}
+            quant @ (QuantType::Nvfp4 | QuantType::Mxfp4 | QuantType::Int4) => return Err(NotModelled::Quant(quant)),
         }
         let memory = Self {
             warm_up: settings.warmup.map(|warmup| warmup.shape()),
@@ -171,6 +181,15 @@ impl Linear4bitMemory {
         let Some(at) = index.position().checked_sub(usize::from(self.warm_up.is_some())) else { return Place::WarmUp };
         let length = self.sequence.len().max(1);
         Place::Sequence { iteration: (at / length) as u32, position: at % length }
+    }
+
+    /// The number that the weight and the input of the layer at `index` are drawn by. The warm-up takes none from the
+    /// sequence, so that a cell with it has the numbers of the cell without it.
+    pub fn number(&self, index: LayerIndex) -> u32 {
+        match self.place(index) {
+            Place::WarmUp => u32::MAX,
+            Place::Sequence { iteration, position } => iteration * self.sequence.len() as u32 + position as u32,
+        }
     }
 
     /// The label of the layer at `index`; the warm-up has none of its own and is called [`WARM_UP_NAME`].

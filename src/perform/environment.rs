@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::settings::{Code, EnvOp, JitCache, ModuleLoading, Settings};
+use crate::model::settings::{Code, EnvOp, JitCache, ModuleLoading, Settings, WorkloadSettings};
 use crate::model::template::{RunTimeHole, Template};
 use crate::perform::supervise::EnvChange;
 
@@ -21,7 +21,8 @@ pub struct UnfilledName {
 /// The changes that `settings` make to the environment `before`, with `hole` for what only the machine knows.
 ///
 /// The axes `module_loading`, `jit_cache` and `code` come first, so that `env` has the last word. Their variables are
-/// those of the CUDA programming guide; on a CPU nothing reads them.
+/// those of the CUDA programming guide; on a CPU nothing reads them. Our own workload chooses its code itself: its
+/// variable would reach cuBLAS too, whose PTX does not cover every device.
 ///
 /// # Errors
 /// If a text has a name that was never filled.
@@ -71,10 +72,11 @@ fn driver_variables(settings: &Settings, hole: impl Fn(RunTimeHole) -> String) -
         JitCache::Kept => None,
         JitCache::Fresh => Some(set("CUDA_CACHE_PATH", &format!("{}/jit-cache", hole(RunTimeHole::TrialDir)))),
     };
-    let code = match settings.code {
-        Code::Any => None,
-        Code::Cubin => Some(set("CUDA_DISABLE_PTX_JIT", "1")),
-        Code::Ptx => Some(set("CUDA_FORCE_PTX_JIT", "1")),
+    let code = match (&settings.workload, settings.code) {
+        (WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_), _) => None,
+        (WorkloadSettings::Command(_), Code::Any) => None,
+        (WorkloadSettings::Command(_), Code::Cubin) => Some(set("CUDA_DISABLE_PTX_JIT", "1")),
+        (WorkloadSettings::Command(_), Code::Ptx) => Some(set("CUDA_FORCE_PTX_JIT", "1")),
     };
     [module_loading, jit_cache, code].into_iter().flatten().collect()
 }
@@ -99,7 +101,7 @@ fn removed(value: &str, flag: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::settings::{CommandSettings, WorkloadSettings};
+    use crate::model::settings::{CommandSettings, Linear4bitSettings};
 
     fn settings(operations: &[EnvOp]) -> Settings {
         let env = BTreeMap::from([("FLAGS".to_owned(), operations.to_vec())]);
@@ -165,5 +167,10 @@ mod tests {
             EnvChange::Unset("FLAGS".to_owned()),
         ];
         assert_eq!(changes(&settings, &BTreeMap::new(), hole).unwrap(), expected);
+        // Our own workload chooses its image by itself.
+        settings.workload = WorkloadSettings::Linear4bit(Linear4bitSettings::of(Vec::new()));
+        let changes = changes(&settings, &BTreeMap::new(), hole).unwrap();
+        assert!(!changes.contains(&set("CUDA_FORCE_PTX_JIT", "1")), "{changes:?}");
+        assert!(changes.contains(&set("CUDA_CACHE_PATH", "<trial.dir>/jit-cache")), "{changes:?}");
     }
 }

@@ -180,9 +180,9 @@ impl Sysroot {
     }
 
     /// The boots that the system journal remembers, oldest first.
-    fn boots(&self) -> Fact<Vec<BootId>> {
+    pub(super) fn boots(&self) -> Fact<Vec<BootId>> {
         let listed = if self.is_live() {
-            run_briefly("journalctl", &["--list-boots", "--no-pager"])
+            run_briefly("journalctl", &["--list-boots", "--no-pager"], COMMAND_PATIENCE)
         } else {
             self.text("cmd/journalctl-list-boots.txt")
         };
@@ -217,8 +217,8 @@ fn parse_list_boots(text: &str) -> Fact<Vec<BootId>> {
     if boots.is_empty() { Fact::Absent } else { Fact::Known(boots) }
 }
 
-/// The standard output of a command that must answer within [`COMMAND_PATIENCE`].
-fn run_briefly(program: &str, args: &[&str]) -> Fact<String> {
+/// The standard output of a command that must answer within `patience`.
+pub(super) fn run_briefly(program: &str, args: &[&str], patience: Duration) -> Fact<String> {
     let child =
         Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut child = match child {
@@ -226,7 +226,7 @@ fn run_briefly(program: &str, args: &[&str]) -> Fact<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Fact::Absent,
         Err(error) => return Fact::Denied(error.to_string()),
     };
-    let until = Instant::now() + COMMAND_PATIENCE;
+    let until = Instant::now() + patience;
     let mut output = child.stdout.take().expect("it is piped");
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
@@ -240,7 +240,7 @@ fn run_briefly(program: &str, args: &[&str]) -> Fact<String> {
                 // It may have ended in between; either way it is waited for, so that it leaves nothing behind.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Fact::Denied(format!("{program} did not answer within {} s", COMMAND_PATIENCE.as_secs()));
+                return Fact::Denied(format!("{program} did not answer within {} s", patience.as_secs()));
             }
         }
     };

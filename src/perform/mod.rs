@@ -34,4 +34,6 @@ pub mod host;
 
 pub mod launching;
 
+pub mod doctor;
+
 pub mod linux;

@@ -35,6 +35,17 @@ pub enum ForwardPath {
     DequantizeThenMatmul,
 }
 
+impl ForwardPath {
+    /// How a call of a layer of this `spec` with so many rows is computed.
+    pub fn of(spec: &LayerSpec, rows: usize) -> Self {
+        if rows == 1 && spec.shape.width().is_multiple_of(spec.blocksize.elements()) {
+            Self::Gemv
+        } else {
+            Self::DequantizeThenMatmul
+        }
+    }
+}
+
 /// A quantised layer.
 #[derive(Debug, Clone)]
 pub struct Layer {
@@ -107,11 +118,7 @@ impl Layer {
     /// The fused kernel takes one row whose blocks do not cross row ends; bitsandbytes warns and dequantises
     /// when a single row does not qualify.
     pub fn path(&self, rows: usize) -> ForwardPath {
-        if rows == 1 && self.spec.shape.width().is_multiple_of(self.spec.blocksize.elements()) {
-            ForwardPath::Gemv
-        } else {
-            ForwardPath::DequantizeThenMatmul
-        }
+        ForwardPath::of(&self.spec, rows)
     }
 
     /// `x W^T` (rows x out_features) in the format of `x`, computed in the layer's compute format.

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::host_weight::WeightSource;
 use super::kept::{Kept, Stored, StoredNested, StoredStatistics};
 use super::reference::codebook::{dynamic_map, dynamic_midpoints};
 use super::reference::numbers::Reciprocal;
@@ -30,6 +31,12 @@ pub struct Sampling {
 }
 
 impl Sampling {
+    /// The sampling of the layer whose weight comes from `source`: each layer has rows of its own.
+    #[must_use]
+    pub fn of_layer(self, source: WeightSource) -> Self {
+        Self { seed: self.seed.wrapping_add(u64::from(source.number)), ..self }
+    }
+
     /// The sampled rows in order: the edges, where launch geometry goes wrong, and seeded ones between.
     pub fn rows_of(self, out_features: usize) -> Vec<usize> {
         if self.rows >= out_features {

@@ -4,6 +4,12 @@
 //! The child is this very test binary, started with the fake `libcuda.so` in its library path; it performs a small
 //! program on it and says how it ended.
 
+#[allow(unreachable_pub, dead_code, reason = "shared with the tests of the command line")]
+#[path = "../cli/bench.rs"]
+mod bench;
+
+mod runs;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;

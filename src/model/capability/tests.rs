@@ -72,7 +72,7 @@ fn cases() -> Vec<(Settings, Capability, &'static str)> {
 #[test]
 fn each_setting_that_needs_something_is_refused_with_its_name() {
     for (settings, capability, word) in cases() {
-        let reason = cannot(&settings, BuildCapabilities::THIS).unwrap_or_else(|| panic!("{capability} is not asked"));
+        let reason = cannot(&settings, BuildCapabilities(&[])).unwrap_or_else(|| panic!("{capability} is not asked"));
         assert!(reason.starts_with("this build cannot ") && reason.contains(word), "{capability}: {reason}");
         assert_eq!(reason.matches("this build").count(), 1, "{capability}: {reason}");
     }
@@ -83,6 +83,27 @@ fn a_build_that_can_do_everything_refuses_nothing() {
     for (settings, capability, _) in cases() {
         assert_eq!(cannot(&settings, BuildCapabilities(Capability::ALL)), None, "{capability}");
     }
+}
+
+#[test]
+fn this_build_refuses_what_it_lacks_and_nothing_else() {
+    for (settings, capability, _) in cases() {
+        let is_refused = cannot(&settings, BuildCapabilities::THIS).is_some();
+        assert_eq!(is_refused, !BuildCapabilities::THIS.has(capability), "{capability}");
+    }
+}
+
+#[test]
+fn what_only_a_gpu_does_is_named_and_never_asked_of_a_cpu() {
+    assert_eq!(needs_gpu(&layers()), None);
+    let mut linear4bit = layers();
+    (linear4bit.allocator, linear4bit.init) = (AllocatorKind::Vmm, Init::Device);
+    assert_eq!(needs_gpu(&linear4bit).unwrap(), "allocator = \"vmm\", init = \"device\"");
+    let on_cpu = of_layers(|l| (l.backend, l.kernels) = (Backend::Cpu, KernelSet::Tuned));
+    let reason = cannot(&on_cpu, BuildCapabilities::THIS).unwrap();
+    assert_eq!(reason, "kernels = \"tuned\" needs a GPU, and backend = \"cpu\"");
+    let anywhere = of_layers(|l| (l.backend, l.kernels) = (Backend::Auto, KernelSet::Tuned));
+    assert_eq!(cannot(&anywhere, BuildCapabilities::THIS), None);
 }
 
 #[test]

@@ -496,16 +496,33 @@ impl Timer {
         Ok(timer)
     }
 
+    /// Ends the measurement without waiting for it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn end(&self) -> Result<(), GpuError> {
+        // SAFETY: the event is ours and alive.
+        unsafe { self.context.functions.event_record(self.end, self.stream.0) }
+    }
+
     /// Ends the measurement, waits for it, and gives the milliseconds.
     ///
     /// # Errors
     /// The driver's, also for what was launched between.
     pub fn stop(self) -> Result<f32, GpuError> {
+        self.end()?;
+        self.elapsed()
+    }
+
+    /// Waits for the end that was recorded, and gives the milliseconds.
+    ///
+    /// # Errors
+    /// The driver's, also for what was launched between.
+    pub fn elapsed(self) -> Result<f32, GpuError> {
         let functions = &self.context.functions;
         let mut milliseconds = 0.0;
         // SAFETY: both events are ours and alive, and were recorded on the same stream.
         unsafe {
-            functions.event_record(self.end, self.stream.0)?;
             functions.event_synchronize(self.end)?;
             functions.event_elapsed(&raw mut milliseconds, self.start, self.end)?;
         }

@@ -161,7 +161,9 @@ impl GpuError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::NoLibrary | Self::NoDevice | Self::NoSuchDevice { .. } => FailureKind::Unsupported,
-            Self::DriverTooOld { .. } | Self::NoKernelImage { .. } | Self::DamagedImage(_) => FailureKind::Cuda,
+            // Its detail, `no-kernel-image`, tells it from the driver's errors.
+            Self::NoKernelImage { .. } => FailureKind::Other,
+            Self::DriverTooOld { .. } | Self::DamagedImage(_) => FailureKind::Cuda,
             Self::MissingFunction { .. } | Self::Blas { .. } => FailureKind::Cuda,
             Self::Driver { code, .. } if *code == OUT_OF_MEMORY => FailureKind::CudaOom,
             Self::Driver { .. } => FailureKind::Cuda,

@@ -16,7 +16,7 @@ use super::kernels::{DeviceBuffer, Kernels, Packing, Tuning};
 use super::memory::GpuAllocator;
 use crate::model::allocator::{BlockHandle, Usage};
 use crate::model::linear4bit_program::{
-    Buffer, DeviceModel, LayerIndex, LayerStage, Linear4bitMemory, Operation, Place, ProgramSink, Role,
+    Buffer, DeviceModel, LayerIndex, LayerStage, Linear4bitMemory, Operation, ProgramSink, Role,
 };
 use crate::model::outcome::PeakMemory;
 use crate::model::settings::{FloatType, Init, KernelSet};
@@ -26,7 +26,6 @@ use crate::workload::kept::{Columns, Kept, Sample, Stored, StoredRows};
 use crate::workload::layer::{Layer, Statistics};
 use crate::workload::oracle::Sampling;
 use crate::workload::reference::codebook::{CodeBook, dynamic_map};
-use crate::workload::reference::numbers::Reciprocal;
 use crate::workload::reference::quantize_8bit::{Nested, Quantized8};
 use crate::workload::rows::{IntoWords, Rows};
 use crate::workload::spec::{LayerSpec, StatisticsKind};
@@ -46,8 +45,8 @@ pub struct Performance {
     pub seed: u64,
     /// The stream that the framework is on; quantisation always uses the legacy default stream, as bitsandbytes does.
     pub stream: Stream,
-    /// Rows of each layer that the oracle looks at.
-    pub sampled_rows: usize,
+    /// Which rows of each layer the oracle looks at.
+    pub sampling: Sampling,
     /// Whether stages are timed with device events.
     pub is_timed: bool,
 }
@@ -114,6 +113,8 @@ pub struct Executor {
     last_output: Option<(LayerIndex, Rows)>,
     samples: BTreeMap<LayerIndex, Sample>,
     timer: Option<Timer>,
+    /// Stages that ended and whose device time was not read yet: reading waits, and a stage must not.
+    unread: Vec<(LayerIndex, LayerStage, Timer)>,
     times: Vec<StageTime>,
     peak_sum: u64,
 }
@@ -138,6 +139,7 @@ impl Executor {
             last_output: None,
             samples: BTreeMap::new(),
             timer: None,
+            unread: Vec::new(),
             times: Vec::new(),
             peak_sum: 0,
         }
@@ -159,9 +161,43 @@ impl Executor {
         }
     }
 
-    /// The device times of the stages so far, if they are taken.
-    pub fn times(&self) -> &[StageTime] {
-        &self.times
+    /// The device times of the stages so far, if they are taken. It waits for the last stage.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn times(&mut self) -> Result<&[StageTime], GpuError> {
+        self.stop_timer()?;
+        self.read_timers()?;
+        Ok(&self.times)
+    }
+
+    /// Ends the stage at work, if its end shall not wait for the next one.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn leave(&mut self) -> Result<(), GpuError> {
+        self.stop_timer()
+    }
+
+    /// Takes the weight that the stage `construct` would otherwise make on the calling thread's pool.
+    pub fn provide(&mut self, weight: HostWeight) {
+        self.host = Some(weight);
+    }
+
+    /// The output of the layer at `index`, once it was waited for; it is not kept any longer.
+    pub fn take_output(&mut self, index: LayerIndex) -> Option<Rows> {
+        self.outputs.remove(&index);
+        self.last_output.take_if(|(last, _)| *last == index).map(|(_, rows)| rows)
+    }
+
+    /// What is left of the layer at `index`, once the program freed it; it is not kept any longer.
+    pub fn take_sample(&mut self, index: LayerIndex) -> Option<Sample> {
+        self.samples.remove(&index)
+    }
+
+    /// Whether several rows are multiplied straight from the packed weights of the layer at `index`.
+    pub fn is_fused(&self, index: LayerIndex) -> bool {
+        self.fuses(index)
     }
 
     /// How dense products were computed: the library's name, or our own kernel, or not at all.
@@ -184,6 +220,7 @@ impl Executor {
         mut visit: impl FnMut(LayerIndex, Kept<'_>, Sampling) -> Result<(), E>,
     ) -> Result<(), E> {
         self.stop_timer()?;
+        self.read_timers()?;
         if self.tuning().is_none() {
             return Ok(());
         }
@@ -234,6 +271,7 @@ impl Executor {
     /// The device's.
     pub fn release_all(&mut self) -> Result<(), GpuError> {
         self.stop_timer()?;
+        self.read_timers()?;
         // cuBLAS works in memory of the program, which goes now.
         self.dense = Dense::Unknown;
         while let Some((_, held)) = self.held.pop_first() {
@@ -273,18 +311,12 @@ impl Executor {
     /// Where the weight and the input of a layer come from. The warm-up takes no number from the sequence, so that a
     /// cell with it has the numbers of the cell without it.
     fn source(&self, index: LayerIndex) -> WeightSource {
-        let number = match self.memory.place(index) {
-            Place::WarmUp => u32::MAX,
-            Place::Sequence { iteration, position } => iteration * self.memory.sequence.len() as u32 + position as u32,
-        };
-        WeightSource { shape: self.memory.shape(index), seed: self.performance.seed, number }
+        WeightSource { shape: self.memory.shape(index), seed: self.performance.seed, number: self.memory.number(index) }
     }
 
     /// Which rows of a layer the oracle looks at: others for each layer.
     fn sampling(&self, index: LayerIndex) -> Sampling {
-        let WeightSource { seed, number, .. } = self.source(index);
-        let rows = self.performance.sampled_rows;
-        Sampling { seed: seed.wrapping_add(u64::from(number)), rows, reciprocal: Reciprocal::WithinOneUlp }
+        self.performance.sampling.of_layer(self.source(index))
     }
 
     fn spec(&self, index: LayerIndex) -> LayerSpec {
@@ -412,7 +444,9 @@ impl Executor {
     fn construct(&mut self, layer: LayerIndex, bytes: u64) -> Result<(), GpuError> {
         match self.performance.init {
             Init::Host => {
-                self.host = Some(HostWeight::construct(self.source(layer))?);
+                if self.host.is_none() {
+                    self.host = Some(HostWeight::construct(self.source(layer))?);
+                }
                 self.host_bytes += bytes;
                 self.note_peak();
             }
@@ -424,7 +458,16 @@ impl Executor {
     fn stop_timer(&mut self) -> Result<(), GpuError> {
         if let Some(timer) = self.timer.take() {
             let (layer, stage) = self.at;
-            self.times.push(StageTime { layer, stage, device_ms: timer.stop()? });
+            timer.end()?;
+            self.unread.push((layer, stage, timer));
+        }
+        Ok(())
+    }
+
+    /// Reads the times of the stages that ended; called where the program waits anyway.
+    fn read_timers(&mut self) -> Result<(), GpuError> {
+        for (layer, stage, timer) in std::mem::take(&mut self.unread) {
+            self.times.push(StageTime { layer, stage, device_ms: timer.elapsed()? });
         }
         Ok(())
     }
@@ -473,7 +516,9 @@ impl ProgramSink for Executor {
             Operation::EmptyCache => self.allocator.empty_cache(),
             Operation::Synchronize => {
                 self.context.synchronize()?;
+                self.read_timers()?;
                 match self.at.1 {
+                    LayerStage::Sync if self.tuning().is_none() => Ok(()),
                     LayerStage::Sync => self.keep_output(),
                     LayerStage::Construct
                     | LayerStage::Alloc

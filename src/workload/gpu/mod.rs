@@ -23,3 +23,5 @@ pub mod tensor;
 pub mod executor;
 
 pub mod self_check;
+
+pub mod fitness;

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::{Course, EMULATED_DEVICE, stage_name};
 use crate::model::linear4bit_program::{LayerIndex, LayerStage};
-use crate::model::settings::{Backend, Code, JitCache, ModuleLoading};
+use crate::model::settings::{Code, JitCache, ModuleLoading};
 use crate::model::verdict::StageName;
-use crate::workload::layer::{ForwardPath, Layer};
+use crate::workload::layer::ForwardPath;
+use crate::workload::spec::LayerSpec;
 use crate::workload::worker::{Reporter, WorkError};
 
 /// How many stages a layer has.
@@ -24,6 +25,8 @@ pub(super) struct Tally {
     stages: Vec<StageName>,
     /// Total time and number of occurrences of each stage.
     times: [(Duration, u32); STAGES],
+    /// The same on the device, in milliseconds.
+    device_times: [(f64, u32); STAGES],
     /// Of the first such layer.
     facts: Option<LayerFacts>,
 }
@@ -39,7 +42,7 @@ impl Tally {
             let name = course.memory.layer_name(LayerIndex(index));
             let stages = LayerStage::ALL.iter().map(|stage| stage_name(&format!("{name}.{stage}")));
             let stages = stages.collect::<Result<_, _>>()?;
-            Ok(Self { name, stages, times: Default::default(), facts: None })
+            Ok(Self { name, stages, times: Default::default(), device_times: Default::default(), facts: None })
         };
         (0..course.memory.sequence.len() as u32 + warm_up).map(tally).collect()
     }
@@ -56,16 +59,35 @@ impl Tally {
         *count += 1;
     }
 
-    /// Notes what `layer` looks like and how `rows` rows are multiplied by it; the first layer counts.
-    pub(super) fn add_facts(&mut self, layer: &Layer, rows: usize) {
-        self.facts.get_or_insert_with(|| LayerFacts::of(layer, rows));
+    /// Adds one occurrence of a stage on the device.
+    pub(super) fn add_device_time(&mut self, stage: LayerStage, ms: f32) {
+        let (total, count) = &mut self.device_times[stage as usize];
+        *total += f64::from(ms);
+        *count += 1;
     }
 
-    /// Tells `A.copy_ms` and so on, each the mean over the iterations, and the facts.
+    /// Notes what a layer of this `spec` looks like and how `rows` rows are multiplied by it; the first layer counts.
+    pub(super) fn add_facts(&mut self, spec: &LayerSpec, rows: usize) {
+        self.facts.get_or_insert_with(|| LayerFacts::of(spec, rows));
+    }
+
+    /// Notes that several rows are multiplied straight from the packed weights, which the tuned kernels do.
+    pub(super) fn say_fused(&mut self) {
+        if let Some(facts) = &mut self.facts {
+            facts.forward_path = "fused: several rows straight from the packed weights";
+        }
+    }
+
+    /// Tells `A.copy_ms`, `A.copy_device_ms` and so on, each the mean over the iterations, and the facts.
     pub(super) fn tell(&self, reporter: &mut Reporter) -> io::Result<()> {
         for (stage, (total, count)) in self.stages.iter().zip(&self.times) {
             if *count > 0 {
                 reporter.metric(&format!("{stage}_ms"), total.as_secs_f64() * 1000.0 / f64::from(*count))?;
+            }
+        }
+        for (stage, (total, count)) in self.stages.iter().zip(&self.device_times) {
+            if *count > 0 {
+                reporter.metric(&format!("{stage}_device_ms"), total / f64::from(*count))?;
             }
         }
         match &self.facts {
@@ -84,20 +106,21 @@ struct LayerFacts {
 }
 
 impl LayerFacts {
-    fn of(layer: &Layer, rows: usize) -> Self {
-        let view = layer.storage_view();
-        let cut = match view.truncated_bytes() {
+    fn of(spec: &LayerSpec, rows: usize) -> Self {
+        let packed_bytes = spec.shape.elements().div_ceil(2);
+        let element_bytes = spec.storage.bytes() as usize;
+        let cut = match packed_bytes % element_bytes {
             0 => String::new(),
             bytes => format!(", {bytes} bytes are written beyond them"),
         };
-        let forward_path = match layer.path(rows) {
+        let forward_path = match ForwardPath::of(spec, rows) {
             ForwardPath::Gemv => "fused: one row straight from the packed weights",
             ForwardPath::DequantizeThenMatmul if rows == 1 => "dense: the row does not consist of whole blocks",
             ForwardPath::DequantizeThenMatmul => "dense: several rows",
         };
         Self {
-            packed_bytes: layer.packed().len(),
-            storage: format!("{} elements of {}{cut}", view.elements(), layer.spec().storage),
+            packed_bytes,
+            storage: format!("{} elements of {}{cut}", packed_bytes / element_bytes, spec.storage),
             forward_path,
         }
     }
@@ -109,12 +132,8 @@ impl LayerFacts {
     }
 }
 
-/// Tells which backend runs and why, and which settings have no effect on it.
-pub(super) fn tell_backend(course: &Course<'_>, reporter: &mut Reporter) -> io::Result<()> {
-    let why = match course.linear4bit.backend {
-        Backend::Auto => "backend = \"auto\", and this build has no CUDA",
-        Backend::Cpu | Backend::Cuda => "backend = \"cpu\"",
-    };
+/// Tells that the CPU computes and why, and which settings have no effect on it.
+pub(super) fn tell_cpu(course: &Course<'_>, why: &str, reporter: &mut Reporter) -> io::Result<()> {
     reporter.note("backend", "cpu")?;
     reporter.note("backend_why", why)?;
     let device = format!(

@@ -1,28 +1,21 @@
-//! Performs the program: tells each stage, counts each request, and does for real what is the host's to do.
+//! Drives a program: tells each stage, idles and compares where the cell says so, and has an engine do the rest.
 
-use std::convert::Infallible;
 use std::time::Instant;
 
+use super::engine::{Engine, Surroundings};
 use super::notes::Tally;
 use super::pools::{BEAT_PERIOD, Pools};
 use super::results::Results;
 use super::{CHECK_STAGE, Course, GAP_STAGE, stage_name};
-use crate::model::allocator::DeviceAllocator;
-use crate::model::linear4bit_program::{
-    AccountError, Accountant, Buffer, Kernel, LayerIndex, LayerStage, Operation, Place, PredictedMemory, ProgramSink,
-    Role,
-};
-use crate::model::protocol::FailureKind;
+use crate::model::linear4bit_program::{LayerIndex, LayerStage, Operation, Place, ProgramSink};
+use crate::model::outcome::PeakMemory;
 use crate::model::settings::Check;
-use crate::workload::host_weight::HostWeight;
-use crate::workload::layer::Layer;
-use crate::workload::rows::Rows;
 use crate::workload::worker::{Reporter, WorkError};
 
 /// A program in progress.
-pub(super) struct Performer<'a, A> {
+pub(super) struct Performer<'a, E> {
     course: &'a Course<'a>,
-    accountant: Accountant<'a, A>,
+    engine: E,
     reporter: &'a mut Reporter,
     pools: Pools,
     tallies: Vec<Tally>,
@@ -30,47 +23,48 @@ pub(super) struct Performer<'a, A> {
     layer: LayerIndex,
     /// The stage of a layer that goes on, and since when.
     stage: Option<(LayerStage, Instant)>,
-    host: Option<HostWeight>,
-    x: Option<Rows>,
 }
 
-impl<'a, A: DeviceAllocator<Fault = Infallible>> Performer<'a, A> {
-    /// Begins. `allocator` should be fresh.
+impl<'a, E: Engine> Performer<'a, E> {
+    /// Begins.
     ///
     /// # Errors
     /// If a stage has no name, or threads cannot be started.
-    pub(super) fn new(
-        course: &'a Course<'a>,
-        allocator: &'a mut A,
-        reporter: &'a mut Reporter,
-    ) -> Result<Self, WorkError> {
+    pub(super) fn new(course: &'a Course<'a>, engine: E, reporter: &'a mut Reporter) -> Result<Self, WorkError> {
+        let results = Results::new(course, engine.sampling());
         Ok(Self {
             course,
-            accountant: Accountant::new(allocator),
+            engine,
             reporter,
             pools: Pools::new(course.linear4bit.init_threads)?,
             tallies: Tally::of_all(course)?,
-            results: Results::new(course),
+            results,
             layer: LayerIndex(0),
             stage: None,
-            host: None,
-            x: None,
         })
     }
 
-    /// Compares what was not compared yet, tells everything, and returns the peaks.
+    /// After the sequence: compares what was not compared yet, and tells everything.
     ///
     /// # Errors
-    /// If the parent does not listen, or a fault was to be injected that could not be.
-    pub(super) fn finish(mut self) -> Result<PredictedMemory, WorkError> {
+    /// The engine's, or if the parent does not listen, or a fault was to be injected that could not be.
+    pub(super) fn conclude(&mut self) -> Result<(), WorkError> {
         self.close_stage();
+        self.engine.leave()?;
+        self.engine.sequence_is_over()?;
         self.reporter.stage(&stage_name(CHECK_STAGE)?)?;
-        self.results.check(&self.pools, self.reporter)?;
+        self.results.check(&mut self.engine, &self.pools, self.reporter)?;
         if self.reporter.spoils() {
             let text = "the result to be spoiled by the injected fault was compared before, or never computed";
             return Err(WorkError::unsupported(text));
         }
+        let times = self.engine.device_times()?.to_vec();
+        for time in times {
+            self.layer = time.layer;
+            self.tally().add_device_time(time.stage, time.device_ms);
+        }
         self.tallies.iter().try_for_each(|tally| tally.tell(self.reporter))?;
+        self.engine.tell(self.reporter)?;
         let checked = self.results.checked();
         if self.course.computes() {
             self.reporter.metric("checked_rows", checked.rows as f64)?;
@@ -79,16 +73,28 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> Performer<'a, A> {
         } else {
             self.reporter.note("checked", "nothing: kernels = \"none\" computes nothing")?;
         }
-        Ok(self.accountant.finish().peak)
+        Ok(())
     }
 
-    /// The tally of the layer at work, the same in every iteration.
-    fn tally(&mut self) -> &mut Tally {
+    /// The end of a good trial: the peaks.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub(super) fn finish(self) -> Result<PeakMemory, WorkError> {
+        self.engine.finish(self.reporter)
+    }
+
+    /// The place of the layer at work among the tallies, the same in every iteration.
+    fn tally_index(&self) -> usize {
         let warm_up = usize::from(self.course.memory.warm_up.is_some());
-        let at = match self.course.memory.place(self.layer) {
+        match self.course.memory.place(self.layer) {
             Place::WarmUp => 0,
             Place::Sequence { position, .. } => warm_up + position,
-        };
+        }
+    }
+
+    fn tally(&mut self) -> &mut Tally {
+        let at = self.tally_index();
         &mut self.tallies[at]
     }
 
@@ -117,55 +123,6 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> Performer<'a, A> {
         Ok(())
     }
 
-    fn construct(&mut self) -> Result<(), WorkError> {
-        let source = self.results.source(self.layer);
-        self.host = Some(self.pools.initialise(self.reporter, || HostWeight::construct(source))??);
-        Ok(())
-    }
-
-    fn launch(&mut self, kernel: Kernel) -> Result<(), WorkError> {
-        if !self.course.computes() {
-            return Ok(());
-        }
-        match kernel {
-            Kernel::Quantize4bit => self.quantize(),
-            Kernel::Randn => {
-                self.x = Some(self.results.input(self.layer));
-                Ok(())
-            }
-            Kernel::Gemv4bit | Kernel::Gemm => self.forward(),
-            // The fast code does these inside the steps above.
-            Kernel::Quantize8bit
-            | Kernel::Dequantize8bit
-            | Kernel::Dequantize4bit
-            | Kernel::Cast
-            | Kernel::Abs
-            | Kernel::Max
-            | Kernel::Divide
-            | Kernel::Mean
-            | Kernel::Subtract
-            | Kernel::Add => Ok(()),
-        }
-    }
-
-    fn quantize(&mut self) -> Result<(), WorkError> {
-        let host = self.host.as_ref().expect("a program quantises what it constructed");
-        let spec = self.course.spec(host.source().shape);
-        let layer = self.pools.compute(self.reporter, || Layer::quantize(host, spec))??;
-        let rows = self.course.memory.batch.rows() as usize;
-        self.tally().add_facts(&layer, rows);
-        self.results.add(self.layer, layer);
-        Ok(())
-    }
-
-    fn forward(&mut self) -> Result<(), WorkError> {
-        let x = self.x.take().expect("a program makes an input before it multiplies");
-        let layer = self.results.layer(self.layer).expect("a program multiplies by the layer it quantised");
-        let y = self.pools.compute(self.reporter, || layer.forward(&x))??;
-        self.results.keep(self.layer, &y);
-        Ok(())
-    }
-
     /// Compares the result of the layer at work in a stage of its own, if the cell wants it between shapes.
     fn check_between_shapes(&mut self) -> Result<(), WorkError> {
         match (self.course.linear4bit.check, self.stage) {
@@ -175,51 +132,49 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> Performer<'a, A> {
         self.close_stage();
         let name = stage_name(&format!("{}.{CHECK_STAGE}", self.tally().name))?;
         self.reporter.stage(&name)?;
-        self.results.check(&self.pools, self.reporter)
+        self.results.check(&mut self.engine, &self.pools, self.reporter)
     }
 }
 
-impl<A: DeviceAllocator<Fault = Infallible>> ProgramSink for Performer<'_, A> {
+impl<E: Engine> ProgramSink for Performer<'_, E> {
     type Error = WorkError;
 
     fn enter(&mut self, layer: LayerIndex, stage: LayerStage) -> Result<(), WorkError> {
         self.close_stage();
-        self.accountant.enter(layer, stage).map_err(out_of_memory)?;
+        self.engine.leave()?;
         self.layer = layer;
         if stage == LayerStage::Construct {
             self.gap()?;
         }
         let name = self.tally().stage(stage).clone();
         self.reporter.stage(&name)?;
+        self.engine.enter(layer, stage)?;
         self.stage = Some((stage, Instant::now()));
         Ok(())
     }
 
     fn perform(&mut self, operation: Operation) -> Result<(), WorkError> {
-        self.accountant.perform(operation).map_err(out_of_memory)?;
+        let at = self.tally_index();
+        let surroundings = Surroundings {
+            course: self.course,
+            layer: self.layer,
+            tally: &mut self.tallies[at],
+            results: &mut self.results,
+            pools: &self.pools,
+            reporter: self.reporter,
+        };
+        self.engine.perform(operation, surroundings)?;
         match operation {
-            Operation::HostAlloc { .. } => self.construct(),
-            Operation::HostFree { .. } => {
-                self.host = None;
-                Ok(())
-            }
-            Operation::Launch { kernel, .. } => self.launch(kernel),
-            // The packed weights stand for all that a layer keeps.
-            Operation::Free { buffer: Buffer { layer, role: Role::Packed } } => {
-                self.results.free(layer);
-                Ok(())
-            }
             Operation::Synchronize => self.check_between_shapes(),
-            Operation::Free { .. }
+            Operation::HostAlloc { .. }
+            | Operation::HostFree { .. }
             | Operation::Alloc { .. }
+            | Operation::Free { .. }
             | Operation::HostToDevice { .. }
             | Operation::DeviceToDevice { .. }
             | Operation::Memset { .. }
+            | Operation::Launch { .. }
             | Operation::EmptyCache => Ok(()),
         }
     }
-}
-
-fn out_of_memory(error: AccountError) -> WorkError {
-    WorkError::of(FailureKind::CudaOom, format!("{error}: {}", error.source))
 }

@@ -1,12 +1,12 @@
-//! The layers that live and the results that are still to be compared with the oracle.
+//! The results that are still to be compared with the oracle.
 //!
-//! Owns what is kept of a layer that the program frees: a sample, so that its memory really goes.
-
-use std::collections::BTreeMap;
+//! Owns what is kept of a layer that the program frees: a sample, so that its memory really goes. Layers that live are
+//! the engine's.
 
 use super::Course;
+use super::engine::Engine;
 use super::pools::Pools;
-use crate::model::linear4bit_program::{LayerIndex, Place};
+use crate::model::linear4bit_program::LayerIndex;
 use crate::model::protocol;
 use crate::workload::host_weight::WeightSource;
 use crate::workload::kept::{Columns, Kept, Sample, Stored, StoredRows};
@@ -26,14 +26,13 @@ const SAMPLED_ROWS_IN_ALL: usize = 16_384;
 /// The nibble that the injected fault `wrong` spoils: all of the even element of byte 0, which every sample has.
 const SPOILED_BITS: u8 = 0xf0;
 
-/// Layers that live, and results to be compared.
+/// Results to be compared.
 #[derive(Debug)]
 pub(super) struct Results<'a> {
     course: &'a Course<'a>,
-    layers: BTreeMap<LayerIndex, Layer>,
     /// In the order of the calls.
     unchecked: Vec<Unchecked>,
-    sampled_rows: usize,
+    sampling: Sampling,
     checked: Checked,
 }
 
@@ -48,26 +47,15 @@ struct Unchecked {
 }
 
 impl<'a> Results<'a> {
-    pub(super) fn new(course: &'a Course<'a>) -> Self {
-        let layers = usize::try_from(course.memory.layer_count()).unwrap_or(usize::MAX).max(1);
-        Self {
-            course,
-            layers: BTreeMap::new(),
-            unchecked: Vec::new(),
-            sampled_rows: (SAMPLED_ROWS_IN_ALL / layers).clamp(2, SAMPLED_ROWS),
-            checked: Checked { rows: 0, outputs: 0, packed_bytes: 0 },
-        }
+    pub(super) fn new(course: &'a Course<'a>, sampling: Sampling) -> Self {
+        let checked = Checked { rows: 0, outputs: 0, packed_bytes: 0 };
+        Self { course, unchecked: Vec::new(), sampling, checked }
     }
 
-    /// Where the weight and the input of the layer at `index` come from. The warm-up takes no number from the
-    /// sequence, so that a cell with it has the numbers of the cell without it.
+    /// Where the weight and the input of the layer at `index` come from.
     pub(super) fn source(&self, index: LayerIndex) -> WeightSource {
         let memory = &self.course.memory;
-        let number = match memory.place(index) {
-            Place::WarmUp => u32::MAX,
-            Place::Sequence { iteration, position } => iteration * memory.sequence.len() as u32 + position as u32,
-        };
-        WeightSource { shape: memory.shape(index), seed: self.course.seed, number }
+        WeightSource { shape: memory.shape(index), seed: self.course.seed, number: memory.number(index) }
     }
 
     /// The input of the layer at `index`, the same whenever it is asked for.
@@ -77,35 +65,20 @@ impl<'a> Results<'a> {
         Rows::random(rows, shape.width(), self.course.linear4bit.input, seed, number)
     }
 
-    /// A layer comes to life.
-    pub(super) fn add(&mut self, index: LayerIndex, layer: Layer) {
-        self.layers.insert(index, layer);
-    }
-
-    /// The living layer at `index`.
-    pub(super) fn layer(&mut self, index: LayerIndex) -> Option<&mut Layer> {
-        self.layers.get_mut(&index)
-    }
-
     /// Keeps of an output what will be compared.
     pub(super) fn keep(&mut self, index: LayerIndex, y: &Rows) {
         let source = self.source(index);
-        let y = Columns::of(y, self.sampling(source));
+        let y = Columns::of(y, self.sampling.of_layer(source));
         self.unchecked.push(Unchecked { index, y, sample: None, source });
     }
 
-    /// The memory of a layer goes, but for a sample if its result is still to be compared.
-    pub(super) fn free(&mut self, index: LayerIndex) {
-        let Some(layer) = self.layers.remove(&index) else { return };
-        let sampling = self.sampling(layer.source());
+    /// The memory of the layer at `index` goes; `sample` makes what is kept of it, if its result is still to be
+    /// compared.
+    pub(super) fn free(&mut self, index: LayerIndex, sample: impl FnOnce(Sampling) -> Option<Sample>) {
+        let sampling = self.sampling.of_layer(self.source(index));
         if let Ok(at) = self.unchecked.binary_search_by_key(&index, |unchecked| unchecked.index) {
-            self.unchecked[at].sample = Some(Sample::of(&layer, sampling));
+            self.unchecked[at].sample = sample(sampling);
         }
-    }
-
-    fn sampling(&self, source: WeightSource) -> Sampling {
-        let seed = source.seed.wrapping_add(u64::from(source.number));
-        Sampling { seed, rows: self.sampled_rows, reciprocal: Reciprocal::Exact }
     }
 
     /// What was compared and found right.
@@ -113,14 +86,26 @@ impl<'a> Results<'a> {
         self.checked
     }
 
-    /// Compares all results that were not compared yet, and tells what differs.
-    pub(super) fn check(&mut self, pools: &Pools, reporter: &mut Reporter) -> Result<(), WorkError> {
+    /// Compares all results that were not compared yet, and tells what differs. Layers that live come from `engine`.
+    pub(super) fn check(
+        &mut self,
+        engine: &mut impl Engine,
+        pools: &Pools,
+        reporter: &mut Reporter,
+    ) -> Result<(), WorkError> {
         let last = LayerIndex(u32::try_from(self.course.memory.layer_count() - 1).unwrap_or(u32::MAX));
         for mut unchecked in std::mem::take(&mut self.unchecked) {
             if unchecked.index == last && reporter.spoils() {
-                self.spoil(&mut unchecked);
+                match &mut unchecked.sample {
+                    Some(sample) => sample.corrupt_first_byte(SPOILED_BITS),
+                    None => engine.spoil(unchecked.index, SPOILED_BITS)?,
+                }
             }
-            let judged = pools.compute(reporter, || self.judge(&unchecked))?;
+            let living = match &unchecked.sample {
+                Some(_) => None,
+                None => Some(engine.living(unchecked.index)?),
+            };
+            let judged = pools.compute(reporter, || self.judge(&unchecked, living.as_deref()))?;
             match judged {
                 Ok(Checked { rows, outputs, packed_bytes }) => {
                     self.checked.rows += rows;
@@ -137,19 +122,10 @@ impl<'a> Results<'a> {
         Ok(())
     }
 
-    fn spoil(&mut self, unchecked: &mut Unchecked) {
-        match (self.layers.get_mut(&unchecked.index), &mut unchecked.sample) {
-            (Some(layer), _) => layer.corrupt_packed(0, SPOILED_BITS),
-            (None, Some(sample)) => sample.corrupt_first_byte(SPOILED_BITS),
-            (None, None) => unreachable!("a layer that goes before it is compared leaves a sample"),
-        }
-    }
-
-    fn judge(&self, unchecked: &Unchecked) -> Result<Checked, Mismatch> {
+    fn judge(&self, unchecked: &Unchecked, living: Option<&Layer>) -> Result<Checked, Mismatch> {
         let Unchecked { index, y, sample, source } = unchecked;
         let spec = self.course.spec(source.shape);
         let x = self.input(*index);
-        let living = self.layers.get(index);
         let (packed, statistics) = match (living, sample) {
             (Some(layer), _) => (Stored::Whole(layer.packed()), layer.statistics().into()),
             (None, Some(sample)) => (sample.packed(), sample.statistics()),
@@ -157,8 +133,14 @@ impl<'a> Results<'a> {
         };
         let (source, compute) = (*source, self.course.linear4bit.compute);
         let kept = Kept { source, spec: &spec, packed, statistics, compute, x: &x, y: StoredRows::Columns(y) };
-        oracle::check(kept, self.sampling(source))
+        oracle::check(kept, self.sampling.of_layer(source))
     }
+}
+
+/// What is looked at of each layer of `course`, by an engine whose kernels may use such reciprocals.
+pub(super) fn sampling_of(course: &Course<'_>, reciprocal: Reciprocal) -> Sampling {
+    let layers = usize::try_from(course.memory.layer_count()).unwrap_or(usize::MAX).max(1);
+    Sampling { seed: course.seed, rows: (SAMPLED_ROWS_IN_ALL / layers).clamp(2, SAMPLED_ROWS), reciprocal }
 }
 
 /// A mismatch in the words of the protocol: the step that went wrong, and the first element.

@@ -16,7 +16,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
 ];
 
 /// A package and the places that may name it. `docs/architecture.md` says what for.
-const OWNERS: [(&str, &[&str]); 17] = [
+const OWNERS: [(&str, &[&str]); 20] = [
     ("clap", &["src/cli/"]),
     ("clap_complete", &["src/cli/"]),
     ("anyhow", &["src/cli/"]),
@@ -31,6 +31,9 @@ const OWNERS: [(&str, &[&str]); 17] = [
     ("rand_chacha", &["src/decide/order.rs"]),
     ("half", &["src/workload/", "kernels/"]),
     ("rayon", &["src/workload/", "src/testing/"]),
+    ("cudarc", &["src/workload/gpu/driver.rs"]),
+    ("libloading", &["src/workload/gpu/"]),
+    ("flate2", &["src/workload/gpu/images.rs"]),
     ("tokio", &["src/perform/supervise"]),
     ("libc", &["src/perform/os.rs", "src/workload/os.rs"]),
     ("sysinfo", &["src/perform/host.rs"]),

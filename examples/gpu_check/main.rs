@@ -1,13 +1,16 @@
 //! What a GPU machine has to show: golden conformance, allocator peaks, and speed beside the machine's own ceilings.
 //!
 //! ```text
-//! cargo run --release --example gpu_check [-- kernels golden memory speed]
+//! cargo build --release && cargo run --release --example gpu_check [-- kernels golden memory runs speed]
 //! ```
+//! `runs` needs the binary, which the first command builds; it lies beside the examples or where `JETFAULT` says.
+//!
 //! Prints tables in Markdown, for docs/measurements.md. Exits with 1 if a bit or a byte is not what it has to be; a
 //! speed is a figure and never a failure.
 
 mod golden;
 mod memory;
+mod runs;
 mod speed;
 
 use std::process::ExitCode;
@@ -76,6 +79,9 @@ fn check() -> Result<Verdict, GpuError> {
     }
     if wanted("memory") {
         memory::check(&context, &mut verdict)?;
+    }
+    if wanted("runs") {
+        runs::check(&mut verdict);
     }
     if wanted("speed") {
         speed::measure(&context)?;

@@ -25,7 +25,8 @@ pub fn doctor(fitness: &Fitness, style: &Style) -> String {
         wrap(&mut text, &format!("{state}{:<NAME_COLUMNS$}", check.name), &one_line(&check.finding), style.columns());
         let _ = write!(out, "{}{}", style.paint(colour, &state), &text[state.len()..]);
         if let Some(mending) = &check.mending {
-            wrap(&mut out, &format!("{:<STATE_COLUMNS$}{:<NAME_COLUMNS$}", "", "mend"), mending, style.columns());
+            // A command is copied whole, so it is not broken between lines.
+            let _ = writeln!(out, "{:<STATE_COLUMNS$}{:<NAME_COLUMNS$}{mending}", "", "mend");
         }
     }
     if let Some(GpuReport::Device(device)) = &fitness.gpu {

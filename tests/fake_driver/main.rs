@@ -23,7 +23,9 @@ use jetfault::workload::gpu::error::GpuError;
 use jetfault::workload::gpu::executor::{Executor, Performance, device_model};
 use jetfault::workload::gpu::kernels::Kernels;
 use jetfault::workload::gpu::memory::{EventLog, allocator};
+use jetfault::workload::oracle::Sampling;
 use jetfault::workload::reference::codebook::CodeBook;
+use jetfault::workload::reference::numbers::Reciprocal;
 
 /// What the child prints when it came to its end.
 const DONE: &str = "child: done";
@@ -97,7 +99,7 @@ fn perform() -> Result<(), GpuError> {
         init: Init::Host,
         seed: 1,
         stream: context.new_stream()?,
-        sampled_rows: 2,
+        sampling: Sampling { seed: 1, rows: 2, reciprocal: Reciprocal::WithinOneUlp },
         is_timed: true,
     };
     let kernels = Kernels::new(&context, variable("CHILD_CODE").parse().unwrap_or(Code::Any))?;

@@ -24,7 +24,7 @@ const OWNERS: [(&str, &[&str]); 20] = [
     ("signal_hook", &["src/cli/", "src/workload/fake.rs"]),
     ("tracing_subscriber", &["src/cli/"]),
     ("toml", &["src/model/matrix/"]),
-    ("sha2", &["src/model/ids.rs", "src/perform/launching.rs"]),
+    ("sha2", &["src/model/ids.rs", "src/perform/launching.rs", "src/workload/gpu/images.rs"]),
     ("crc32fast", &["src/model/journal.rs"]),
     ("chrono", &["src/model/units.rs", "src/perform/host.rs", "src/testing/"]),
     ("regex", &["src/model/matrix/", "src/perform/"]),

@@ -14,9 +14,8 @@ use jetfault::workload::gpu::executor::{Executor, Performance, device_model};
 use jetfault::workload::gpu::kernels::Kernels;
 use jetfault::workload::gpu::memory::{EventLog, allocator};
 use jetfault::workload::kept::Kept;
-use jetfault::workload::oracle::{self, Sampling};
+use jetfault::workload::oracle;
 use jetfault::workload::reference::codebook::CodeBook;
-use jetfault::workload::reference::numbers::Reciprocal;
 
 use crate::Verdict;
 
@@ -73,9 +72,9 @@ fn trials(context: &Context) -> Vec<Trial> {
             measured: &["874.6", "3456.7", "3857.3"],
             ..trial("ABC batch 2", Linear4bitMemory { batch: batch(2), ..base("ABC") })
         },
-        // In the recorded run the collector took the warm-up layer before B was built: 2507.3 there.
+        // A star: in the recorded run the collector had taken the warm-up layer, 41 kB, before B was built.
         Trial {
-            measured: &["0.3", "622.9", "2507.4", "2870.9"],
+            measured: &["0.3", "622.9", "2507.3*", "2870.9"],
             ..trial("256x256, ABC", never(Linear4bitMemory { warm_up: Some(warm_up), ..base("ABC") }))
         },
         trial("ABC hygiene each", never(Linear4bitMemory { hygiene: Hygiene::Each, ..base("ABC") })),
@@ -133,7 +132,8 @@ impl ProgramSink for Watched<'_> {
 /// The device's.
 pub(crate) fn check(context: &Rc<Context>, verdict: &mut Verdict) -> Result<(), GpuError> {
     println!("\n## Memory and results\n");
-    println!("Peaks in MB after each layer: allocated. `events` compares every allocator event with the model's.\n");
+    println!("Peaks in MB after each layer: allocated. `events` compares every allocator event with the model's.");
+    println!("A star: in the recorded run the collector had taken the warm-up layer, 41 kB, before B was built.\n");
     println!("| trial | here | PyTorch, bitsandbytes | reserved | events | oracle | exact outputs | product | s |");
     println!("|---|---|---|---|---|---|---|---|---|");
     for trial in trials(context) {
@@ -145,14 +145,13 @@ pub(crate) fn check(context: &Rc<Context>, verdict: &mut Verdict) -> Result<(), 
 fn perform(context: &Rc<Context>, trial: &Trial, verdict: &mut Verdict) -> Result<(), GpuError> {
     let start = Instant::now();
     let (stream, log) = (Stream::LEGACY, EventLog::default());
-    let sampling = Sampling { seed: SEED, rows: SAMPLED_ROWS, reciprocal: Reciprocal::WithinOneUlp };
     let performance = Performance {
         book: trial.book,
         kernels: trial.kernels,
         init: trial.init,
         seed: SEED,
         stream,
-        sampling,
+        sampled_rows: SAMPLED_ROWS,
         is_timed: true,
     };
     let allocator = allocator(trial.memory.allocator, context, stream, log.clone())?;
@@ -161,7 +160,7 @@ fn perform(context: &Rc<Context>, trial: &Trial, verdict: &mut Verdict) -> Resul
     let mut watched = Watched { executor: &mut executor, stage: LayerStage::Construct, peaks: Vec::new() };
     trial.memory.emit(&mut watched)?;
     let peaks: Vec<String> = watched.peaks.iter().map(|bytes| megabytes(*bytes)).collect();
-    for (here, measured) in peaks.iter().zip(trial.measured) {
+    for (here, measured) in peaks.iter().zip(trial.measured).filter(|(_, measured)| !measured.ends_with('*')) {
         verdict.expect(here == measured, || format!("{}: peak {here} MB, measured {measured}", trial.name));
     }
     let events = compare_events(trial, &log.events(), verdict);
@@ -217,11 +216,10 @@ fn compare_events(trial: &Trial, got: &[AllocEvent], verdict: &mut Verdict) -> S
 
 /// What the oracle looked at, and how many layers' outputs have the bits of the CPU's.
 fn check_results(executor: &mut Executor, trial: &Trial, verdict: &mut Verdict) -> Result<(String, String), GpuError> {
-    let sampling = Sampling { seed: SEED, rows: SAMPLED_ROWS, reciprocal: Reciprocal::WithinOneUlp };
     let (mut layers, mut outputs) = (0, 0);
-    executor.visit_results(|index, kept: Kept<'_>| {
+    executor.visit_results(|index, kept: Kept<'_>, sampling| {
         let name = trial.memory.layer_name(index);
-        match oracle::check(kept, sampling.of_layer(kept.source)) {
+        match oracle::check(kept, sampling) {
             Ok(checked) => outputs += checked.outputs,
             Err(mismatch) => verdict.expect(false, || format!("{} {name}: {mismatch}", trial.name)),
         }
@@ -236,7 +234,7 @@ fn check_results(executor: &mut Executor, trial: &Trial, verdict: &mut Verdict) 
     let last = LayerIndex(trial.memory.layer_count() as u32 - 1);
     let mut layer = executor.download_layer(last)?;
     let y = layer.forward(&executor.input(last))?;
-    let same = executor.output_of(last) == Some(&y);
+    let same = executor.last_output() == Some((last, &y));
     verdict.expect(same, || format!("{}: the last output has other bits than the CPU's", trial.name));
     Ok((checked, format!("{}{}", y.width(), if same { " =" } else { " differ" })))
 }

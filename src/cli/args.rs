@@ -10,7 +10,7 @@ use crate::model::ids::DeviceId;
 #[derive(Debug, Parser)]
 #[command(name = "jetfault", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 #[command(
-    after_help = "Begin with:\n  jetfault run quickstart        a tour without a GPU, in under a minute\n  jetfault report                what it found\n\nExit codes: 0 no fault · 1 fault found · 2 usage or matrix · 3 undecided · 4 machine unfit ·\n5 held by another jetfault · 6 journal damaged · 70 bug · 128+n signal"
+    after_help = "Begin with:\n  jetfault run quickstart        a tour without a GPU, in seconds\n  jetfault report                what it found\n  jetfault explain baseline      why a trial got its verdict\n\nExit codes: 0 no fault · 1 fault found · 2 usage or matrix · 3 undecided ·\n4 machine unfit · 5 held by another jetfault · 6 journal damaged · 70 bug ·\n128+n signal"
 )]
 pub struct Cli {
     /// What to do.
@@ -24,8 +24,16 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Debug, Args)]
 pub struct Global {
-    /// Directory that holds the runs [default: results/ beside a Cargo.toml or matrices/, else a data directory]
-    #[arg(long, global = true, value_name = "DIR", env = "JETFAULT_RESULTS", help_heading = "Global options")]
+    /// Directory that holds the runs [default: results/ beside a Cargo.toml or matrices/, else /var/lib/jetfault (root) or
+    /// ~/.local/share/jetfault]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "JETFAULT_RESULTS",
+        hide_env_values = true,
+        help_heading = "Global options"
+    )]
     pub results: Option<PathBuf>,
     /// Read the machine under this directory: a captured tree, or / for this machine
     #[arg(
@@ -64,7 +72,7 @@ pub enum ColorWhen {
 pub enum Command {
     /// Run a matrix; finished trials are never repeated, an unfinished run of the same matrix is resumed
     #[command(
-        after_help = "Examples:\n  jetfault run quickstart\n  jetfault run matrices/bnb-1936.toml --cell order=CBA --trials 1\n  jetfault run my.toml --set baseline.start=any --set workload.settle=1s"
+        after_help = "Examples:\n  jetfault run quickstart\n  jetfault run matrices/bnb-1936.toml --cell sequence=CBA --trials 1\n  jetfault run my.toml --set baseline.start=any --set workload.settle=1s"
     )]
     Run(RunArgs),
     /// Show what `run` would do: cells, order, boots, permissions, predicted peak memory, time
@@ -81,7 +89,7 @@ pub enum Command {
     Stop(StopArgs),
     /// Why a trial got its verdict: facts, rule, what was missing
     #[command(
-        after_help = "Examples:\n  jetfault explain c-0123456789abcdef-r001-a1\n  jetfault explain quickstart-001 c-0123"
+        after_help = "Examples:\n  jetfault explain c-0123456789abcdef-r001-a1\n  jetfault explain quickstart-001 c-0123\n  jetfault explain sequence=CBA                lists the trials of a cell that has several"
     )]
     Explain(ExplainArgs),
     /// Tallies and rates with their intervals
@@ -105,7 +113,7 @@ pub enum Command {
 /// Which matrix, and what is changed in it.
 #[derive(Debug, Args)]
 pub struct MatrixArgs {
-    /// Path of a matrix file, or the name of a shipped one
+    /// Path of a matrix file, or the name of a shipped one: quickstart, command, bnb-1936, bnb-1936-small
     pub matrix: String,
     /// Only cells with these levels: axis=level,…, or a label such as baseline; may be repeated
     #[arg(long, value_name = "AXIS=LEVEL,…")]
@@ -205,7 +213,8 @@ pub struct StopArgs {
 /// `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The trial: its id or a unique beginning of it; before it the run, if that is not the latest
+    /// The trial: its id, a unique beginning of it, or the label of its cell; before it the run, if that is not the
+    /// latest
     #[arg(required = true, num_args = 1..=2, value_name = "[RUN] TRIAL")]
     pub which: Vec<String>,
     /// Output format

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::cli::exit::Exit;
+use crate::decide::plan::PlanError;
 
 /// An error that ends a command.
 #[derive(Debug)]
@@ -36,7 +37,9 @@ impl Failure {
 
     /// Prints it to standard error.
     pub fn print(&self) {
-        eprintln!("error: {}", self.error);
+        // The problems of a matrix bring their own word for how grave each is.
+        let is_list = matches!(self.error.downcast_ref(), Some(PlanError::Matrix(_)));
+        eprintln!("{}{}", if is_list { "" } else { "error: " }, self.error);
         let mut said = self.error.to_string();
         for cause in self.error.chain().skip(1) {
             let cause = cause.to_string();

@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
+use crate::cli::args::Global;
 use crate::cli::errors::{Failure, OrFail};
 use crate::cli::exit::Exit;
 use crate::model::matrix::{MATRIX_BYTES_MAX, did_you_mean};
 use crate::perform::store::{ResultsDir, RunDir, read_limited};
 
 /// The matrices that come with the binary.
-pub const SHIPPED: [(&str, &str); 3] = [
+pub const SHIPPED: [(&str, &str); 4] = [
     ("quickstart", include_str!("../../matrices/quickstart.toml")),
+    ("command", include_str!("../../matrices/command.toml")),
     ("bnb-1936", include_str!("../../matrices/bnb-1936.toml")),
     ("bnb-1936-small", include_str!("../../matrices/bnb-1936-small.toml")),
 ];
@@ -90,12 +92,20 @@ pub fn remember(results: &ResultsDir) {
     let Some(index) = index_path() else { return };
     let known = fs::read_to_string(&index).unwrap_or_default();
     let path = results.path().to_string_lossy();
-    if known.lines().any(|line| line == path) || known.lines().count() >= INDEX_LINES_MAX {
+    if known.lines().any(|line| line == path) {
         return;
     }
-    let written = fs::create_dir_all(index.parent().unwrap_or(Path::new("/")))
-        .and_then(|()| fs::OpenOptions::new().append(true).create(true).open(&index))
-        .and_then(|mut file| writeln!(file, "{path}"));
+    let made = fs::create_dir_all(index.parent().unwrap_or(Path::new("/")));
+    let written = if known.lines().count() < INDEX_LINES_MAX {
+        made.and_then(|()| fs::OpenOptions::new().append(true).create(true).open(&index))
+            .and_then(|mut file| writeln!(file, "{path}"))
+    } else {
+        // Full: directories that are gone make room, else the oldest.
+        let mut lines: Vec<&str> = known.lines().filter(|line| Path::new(line).is_dir()).collect();
+        lines.push(&path);
+        let kept = &lines[lines.len().saturating_sub(INDEX_LINES_MAX)..];
+        made.and_then(|()| fs::write(&index, kept.join("\n") + "\n"))
+    };
     if let Err(error) = written {
         tracing::debug!("cannot remember {path} in {}: {error}", index.display());
     }
@@ -108,26 +118,31 @@ fn remembered() -> Vec<ResultsDir> {
 
 /// The run called `which`: an id, a unique beginning of one, a path; the latest if none is named.
 ///
+/// Runs of other results directories are found through the index, but never behind the back of a person who named the
+/// directory.
+///
 /// # Errors
 /// If there is none, or more than one.
-pub fn run(results: &Path, which: Option<&str>) -> Result<(ResultsDir, RunDir), Failure> {
+pub fn run(global: &Global, which: Option<&str>) -> Result<(ResultsDir, RunDir), Failure> {
     if let Some(path) = which.map(Path::new).filter(|path| path.is_dir() && path.join("plan.json").is_file()) {
         let run = RunDir::open(path).or_fail(Exit::Usage)?;
         let parent = run.path.parent().unwrap_or(Path::new("/")).to_path_buf();
         return Ok((ResultsDir::at(parent), run));
     }
-    let here = ResultsDir::at(results.canonicalize().unwrap_or_else(|_| results.to_path_buf()));
+    let results = results_path(global.results.as_deref());
+    let here = ResultsDir::at(results.canonicalize().unwrap_or(results));
     let mut found = candidates(&here, which)?;
-    if found.is_empty() {
+    let is_elsewhere = found.is_empty() && global.results.is_none();
+    if is_elsewhere {
         for results in remembered().iter().filter(|results| **results != here) {
             found.extend(candidates(results, which)?);
         }
     }
     let exact = which.and_then(|which| found.iter().position(|(_, run)| run.id.as_str() == which));
-    match (exact, found.len(), which) {
+    let chosen = match (exact, found.len(), which) {
         (Some(exact), ..) => Ok(found.swap_remove(exact)),
         (None, 0, None) => Err(Failure::words(Exit::Usage, format!("no runs in {}", here.path().display()))
-            .hint("`jetfault run quickstart` makes one; --results names another directory")),
+            .hint("`jetfault run quickstart` makes one there; --results names another directory")),
         (None, 0, Some(which)) => {
             Err(Failure::words(Exit::Usage, format!("no run {which} in {}", here.path().display()))
                 .hint("give its id, a unique beginning of it, or the path of its directory"))
@@ -136,9 +151,14 @@ pub fn run(results: &Path, which: Option<&str>) -> Result<(ResultsDir, RunDir), 
         (None, _, None) => Ok(latest(found)),
         (None, _, Some(which)) => {
             let ids: Vec<&str> = found.iter().map(|(_, run)| run.id.as_str()).collect();
-            Err(Failure::words(Exit::Usage, format!("{which} may be any of {}", ids.join(", "))))
+            Err(Failure::words(Exit::Usage, format!("{which} may be any of {}", ids.join(", ")))
+                .hint("write out the one you mean"))
         }
+    }?;
+    if is_elsewhere && !global.quiet {
+        eprintln!("{} is in {}", chosen.1.id, chosen.0.path().display());
     }
+    Ok(chosen)
 }
 
 fn candidates(results: &ResultsDir, which: Option<&str>) -> Result<Vec<(ResultsDir, RunDir)>, Failure> {

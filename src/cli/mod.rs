@@ -26,6 +26,7 @@ use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use crate::cli::args::{Cli, Command};
@@ -67,6 +68,11 @@ fn gpu_check_main() -> ExitCode {
 fn people_main(args: &[OsString]) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
+        Err(error) if error.kind() == ErrorKind::MissingSubcommand => {
+            // With a default from the environment, clap takes an empty command line for a wrong one.
+            eprint!("{}", Cli::command().render_help());
+            return Exit::Usage.into();
+        }
         Err(error) => {
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
             // Nobody may be reading; then there is nothing to tell.

@@ -1,12 +1,12 @@
 //! Progress for people, on standard error: a bar with the time left on a terminal, a line a trial elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::decide::plan::Plan;
-use crate::decide::run::RunState;
+use crate::decide::run::{CANNOT_RUN_HERE, RunState};
 use crate::model::ids::CellId;
 use crate::model::journal::{Event, Judged, Record};
 use crate::model::verdict::{Counted, Verdict};
@@ -33,6 +33,8 @@ pub struct Progress<'a> {
     faults: u64,
     excluded: u64,
     trial: String,
+    /// What was said that this build cannot do.
+    lacking: HashSet<String>,
 }
 
 impl<'a> Progress<'a> {
@@ -46,7 +48,17 @@ impl<'a> Progress<'a> {
             bar
         });
         let labels = plan.cells.iter().map(|cell| (&cell.id, cell.label.as_str())).collect();
-        Self { labels, loudness, bar, wanted, counted: 0, faults: 0, excluded: 0, trial: String::new() }
+        Self {
+            labels,
+            loudness,
+            bar,
+            wanted,
+            counted: 0,
+            faults: 0,
+            excluded: 0,
+            trial: String::new(),
+            lacking: HashSet::new(),
+        }
     }
 
     /// Takes note of what was there before: `state` as it was read back.
@@ -78,7 +90,9 @@ impl<'a> Progress<'a> {
             line.push_str(&format!(" at {stage}"));
         }
         if let Some(detail) = &judgement.detail {
-            line.push_str(&format!(" ({detail})"));
+            // What this build cannot do is often the same for every cell; nobody reads it twenty times.
+            let is_said = judged.rule == CANNOT_RUN_HERE && !self.lacking.insert(detail.clone());
+            line.push_str(&if is_said { " (as above)".to_owned() } else { format!(" ({detail})") });
         }
         match &self.bar {
             Some(bar) => {

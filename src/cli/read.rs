@@ -30,7 +30,7 @@ use crate::perform::store::{ResultsDir, RunDir, names};
 /// # Errors
 /// See [`Failure`].
 pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
-    let (_, run) = locate::run(&locate::results_path(global.results.as_deref()), args.run.as_deref())?;
+    let (_, run) = locate::run(global, args.run.as_deref())?;
     let report = make_report(&run)?;
     match args.format {
         ReportFormat::Text => output::print(render::report(&report, &output::style(global)).as_bytes())?,
@@ -45,7 +45,7 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
 /// # Errors
 /// See [`Failure`].
 pub fn status(args: &ReadArgs, global: &Global) -> Outcome {
-    let (results, run) = locate::run(&locate::results_path(global.results.as_deref()), args.run.as_deref())?;
+    let (results, run) = locate::run(global, args.run.as_deref())?;
     let read = Read::open(&run)?;
     let mut fold = StatusFold::new(&read.plan, &read.agenda);
     read.records(&run, |record| fold.apply(&record))?;
@@ -68,7 +68,7 @@ pub fn explain(args: &ExplainArgs, global: &Global) -> Outcome {
         [run, trial, ..] => (Some(run.as_str()), trial),
         [] => return Err(Failure::words(Exit::Usage, "no trial named")),
     };
-    let (_, run) = locate::run(&locate::results_path(global.results.as_deref()), which)?;
+    let (_, run) = locate::run(global, which)?;
     let read = Read::open(&run)?;
     let trial = find_trial(&run, &read, trial)?;
     let mut fold = ExplainFold::new(&read.plan, &read.agenda, trial);
@@ -182,30 +182,44 @@ fn harness(results: &ResultsDir) -> Harness {
     }
 }
 
-/// The trial whose id begins with `which`.
+/// The most trials that are listed where several fit.
+const FITTING_MAX: usize = 12;
+
+/// The trial called `which`: its id, a unique beginning of one, or the label of a cell with one trial.
 fn find_trial(run: &RunDir, read: &Read, which: &str) -> Result<TrialId, Failure> {
-    let mut found: Vec<TrialId> = Vec::new();
+    let labels: BTreeMap<_, _> = read.plan.cells.iter().map(|cell| (&cell.id, cell.label.as_str())).collect();
+    let label = |trial: &TrialId| labels.get(&trial.cell).copied().unwrap_or_default();
+    let mut found: BTreeMap<String, (TrialId, String)> = BTreeMap::new();
     read.records(run, |record| {
-        let trial = match record.event {
-            Event::Started(started) => Some(started.trial),
-            Event::Judged(judged) => Some(judged.trial),
-            _ => None,
+        let (trial, word) = match record.event {
+            Event::Started(started) => (started.trial, "open".to_owned()),
+            Event::Judged(judged) => (judged.trial, judged.judgement.verdict.to_string()),
+            _ => return Ok(()),
         };
-        if let Some(trial) = trial.filter(|trial| trial.to_string().starts_with(which))
-            && !found.contains(&trial)
-        {
-            found.push(trial);
+        let id = trial.to_string();
+        if id.starts_with(which) || label(&trial) == which {
+            found.insert(id, (trial, word));
         }
         Ok(())
     })?;
-    match &found[..] {
-        [trial] => Ok(trial.clone()),
-        [] => Err(Failure::words(Exit::Usage, format!("no trial {which} in {}", run.id)).hint(
-            "`jetfault report` lists the cells; a trial is named by its cell, -r and its round, -a and its attempt",
-        )),
+    if let Some((trial, _)) = found.get(which) {
+        return Ok(trial.clone());
+    }
+    let fitting: Vec<&(TrialId, String)> = found.values().collect();
+    match &fitting[..] {
+        [(trial, _)] => Ok(trial.clone()),
+        [] => Err(Failure::words(Exit::Usage, format!("no trial {which} in {}", run.id)).hint(format!(
+            "name a cell, as `jetfault report {}` does, and its trials are listed; or give [RUN] TRIAL",
+            run.id
+        ))),
         many => {
-            let ids: Vec<String> = many.iter().take(12).map(ToString::to_string).collect();
-            Err(Failure::words(Exit::Usage, format!("{which} may be any of {}", ids.join(", "))))
+            let line = |(trial, word): &&(TrialId, String)| format!("\n  {trial}  {}: {word}", label(trial));
+            let mut hint: String = many.iter().take(FITTING_MAX).map(line).collect();
+            if let more @ 1.. = many.len().saturating_sub(FITTING_MAX) {
+                hint.push_str(&format!("\n  and {more} more"));
+            }
+            Err(Failure::words(Exit::Usage, format!("{which} may be any of {} trials of {}", many.len(), run.id))
+                .hint(format!("write out the one you mean:{hint}")))
         }
     }
 }

@@ -21,11 +21,20 @@ pub use status::status;
 pub use style::{COLUMNS_DEFAULT, COLUMNS_MAX, COLUMNS_MIN, Colour, Style};
 
 use crate::decide::report::CellReport;
+use crate::model::outcome::PeakMemory;
 use crate::model::verdict::Provenance;
 
 /// Bytes in megabytes of 1,000,000, with one decimal, as PyTorch's users are used to seeing peaks: `7089.4`.
 fn megabytes(bytes: u64) -> String {
     format!("{}.{}", (bytes + 50_000) / 1_000_000, (bytes + 50_000) % 1_000_000 / 100_000)
+}
+
+/// The peak of host and reserved device memory together; nothing where it was not followed, as in a command.
+fn peak_megabytes(peak: &PeakMemory) -> String {
+    match peak.host_plus_reserved {
+        0 => String::new(),
+        bytes => megabytes(bytes),
+    }
 }
 
 /// Milliseconds in the unit that leaves two to four digits: `87 ms`, `13.2 s`, `4.5 min`, `2.1 h`.

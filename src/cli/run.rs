@@ -18,6 +18,7 @@ use crate::cli::plan::make_plan;
 use crate::cli::progress::{Loudness, Progress};
 use crate::cli::read;
 use crate::decide::agenda::{Agenda, CellHere, cannot_run};
+use crate::decide::classify::signal_name;
 use crate::decide::plan::{Cell, Permission, Plan};
 use crate::decide::run::Phase;
 use crate::model::capability::{BuildCapabilities, Capability};
@@ -90,8 +91,7 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
 /// # Errors
 /// See [`Failure`].
 pub fn resume(args: &ResumeArgs, global: &Global) -> Outcome {
-    let path = locate::results_path(global.results.as_deref());
-    let (results, run) = locate::run(&path, args.run.as_deref())?;
+    let (results, run) = locate::run(global, args.run.as_deref())?;
     let _locks = Locks::take(&results)?;
     let plan = read::plan(&run)?;
     let carried = Carried {
@@ -190,7 +190,7 @@ fn conclude(run: &RunDir, ended: Ended, global: &Global) -> Outcome {
         Ended::Closed(_) => Ok(report),
         Ended::Stopped(StopRequest::Now { signal }) => {
             if !global.quiet {
-                eprintln!("stopped by signal {signal}; `jetfault resume {}` goes on", run.id);
+                eprintln!("stopped by {}; `jetfault resume {}` goes on", signal_name(signal), run.id);
             }
             Ok(Exit::Signal(u8::try_from(signal).unwrap_or(0)))
         }
@@ -404,8 +404,7 @@ pub fn run_failure(run: &RunDir, error: RunError) -> Failure {
 /// # Errors
 /// See [`Failure`].
 pub fn stop(which: Option<&str>, global: &Global) -> Outcome {
-    let path = locate::results_path(global.results.as_deref());
-    let (_, run) = locate::run(&path, which)?;
+    let (_, run) = locate::run(global, which)?;
     if is_closed(&run)? {
         eprintln!("{} is over", run.id);
         return Ok(Exit::Done);

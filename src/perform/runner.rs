@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::decide::agenda::Agenda;
+use crate::decide::classify::signal_name;
 use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::{IllegalEvent, Phase, RunState};
 use crate::decide::step::{Step, decide};
@@ -218,7 +219,7 @@ impl<'a> Runner<'a> {
 
     fn pause(&mut self, stop: StopRequest) -> Result<Ended, RunError> {
         let why = match &stop {
-            StopRequest::Now { signal } => format!("signal {signal}"),
+            StopRequest::Now { signal } => signal_name(*signal).to_owned(),
             StopRequest::AfterTrial { why } => why.clone(),
         };
         self.record_durably(Event::Paused(Paused { why }))?;

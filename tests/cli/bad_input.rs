@@ -22,7 +22,9 @@ fn mistakes_in_a_matrix_are_shown_where_they_are_and_leave_nothing_behind() {
     }
     let bench = Bench::new();
     let file = bench.write("one.toml", &matrix("one", 0, ""));
-    bench.run(&["run", &file]).fails(2, &["trials"]);
+    let said = bench.run(&["run", &file]);
+    said.fails(2, &["trials"]);
+    assert!(said.err.starts_with("error: zero trials"), "the word error stands once: {}", said.err);
 }
 
 #[test]

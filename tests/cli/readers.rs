@@ -67,6 +67,38 @@ fn a_run_is_found_from_another_directory_by_the_index() {
 }
 
 #[test]
+fn a_person_who_names_a_results_directory_never_gets_a_run_of_another() {
+    let bench = Bench::new();
+    let file = bench.write("two.toml", &matrix("two", 1, ""));
+    bench.run(&["run", &file]).ends(0);
+    let other = bench.path("other");
+    let other = other.to_str().unwrap();
+    for command in [&["status"][..], &["report", "two"], &["resume"], &["stop", "two-001"]] {
+        bench.run(&[command, &["--results", other]].concat()).fails(2, &["error: no run", other, "hint"]);
+    }
+}
+
+#[test]
+fn trials_are_found_by_the_label_of_their_cell() {
+    let bench = Bench::new();
+    let file = bench.write("two.toml", &matrix("two", 2, "[axes]\nbatch = [2]\n"));
+    bench.run(&["run", &file]).ends(0);
+    let several = bench.run(&["explain", "batch=2"]);
+    several.fails(2, &["any of 2 trials of two-001", "-r001-a1  batch=2: pass", "-r002-a1  batch=2: pass"]);
+    bench.run(&["run", &file, "--trials", "1"]).ends(0);
+    assert!(bench.run(&["explain", "baseline"]).ends(0).out.contains("baseline, round 1"));
+}
+
+#[test]
+fn a_plan_says_beforehand_what_will_be_void() {
+    let bench = Bench::new();
+    let file = bench.write("cold.toml", &matrix("cold", 1, "start = \"cold\"\n"));
+    let said = bench.run(&["plan", &file]);
+    let said = said.ends(0);
+    assert!(said.out.contains("void here") && said.out.contains("start = \"cold\""), "{}", said.out);
+}
+
+#[test]
 fn a_closed_pipe_is_no_error() {
     let bench = Bench::new();
     let mut child = bench.command(&["schema"]).stdout(Stdio::piped()).spawn().unwrap();
@@ -86,5 +118,5 @@ fn completions_and_help_are_there() {
     let help = bench.run(&["run", "--help"]);
     assert!(help.ends(0).out.contains("Examples:"), "{}", help.out);
     bench.run(&["reprot"]).fails(2, &["'report'"]);
-    bench.run(&[]).ends(2);
+    bench.run(&[]).fails(2, &["Commands:", "Begin with:"]);
 }

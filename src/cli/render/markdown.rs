@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::report::{chosen, persistence, reasons, signature_words, standing};
-use super::{counted, duration, megabytes, one_line, source, surprise};
+use super::{counted, duration, megabytes, one_line, peak_megabytes, source, surprise};
 use crate::decide::report::{CellReport, Durations, Report, Sampled};
 
 /// The longest a text may be: GitHub takes 65,536 characters in an issue or a comment, and some stay for the author.
@@ -118,7 +118,7 @@ fn range(durations: Durations) -> String {
 }
 
 fn peak(cell: &CellReport, sampled: Option<&Sampled>) -> String {
-    let seen = sampled.and_then(|sampled| sampled.peak_memory).map(|peak| megabytes(peak.host_plus_reserved));
+    let seen = sampled.and_then(|sampled| sampled.peak_memory).map(|peak| peak_megabytes(&peak));
     let predicted = cell.predicted.as_ref().map(|peak| megabytes(peak.host_plus_reserved_bytes));
     match (seen, predicted) {
         (None, None) => String::new(),

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use super::style::{Colour, Style, wrap};
 use super::table::{Align, Row, elastic, fixed, table};
 use super::{counted, duration, megabytes, one_line};
+use crate::decide::agenda::cannot_run;
 use crate::decide::plan::{BOOT_SECONDS, Cell, CellRole, Plan, trial_ms};
+use crate::model::capability::BuildCapabilities;
 use crate::model::settings::Start;
 
 /// The most cells that are listed.
@@ -39,6 +41,7 @@ pub fn plan(plan: &Plan, style: &Style) -> String {
     }
     out.push('\n');
     needs(&mut out, plan, style);
+    not_here(&mut out, plan, style);
     order(&mut out, plan, style);
     for warning in &plan.warnings {
         let _ = writeln!(out, "\n{}", style.paint(Colour::Yellow, warning.trim_end()));
@@ -101,6 +104,26 @@ fn needs(out: &mut String, plan: &Plan, style: &Style) {
         fact(out, "peak MB", "predicted host and reserved device memory together, in 1,000,000 bytes");
     }
     fact(out, "seed", &plan.seed.to_string());
+}
+
+/// What this build would not run, by reason: nobody should learn it from a night of void trials.
+fn not_here(out: &mut String, plan: &Plan, style: &Style) {
+    let mut cells_of: Vec<(String, u64)> = Vec::new();
+    for cell in &plan.cells {
+        let Some(why) = cannot_run(plan, cell, BuildCapabilities::THIS) else { continue };
+        for reason in why.split("; ") {
+            match cells_of.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, cells)) => *cells += 1,
+                None => cells_of.push((reason.to_owned(), 1)),
+            }
+        }
+    }
+    let mut name = "void here";
+    for (reason, cells) in &cells_of {
+        let text = format!("{}: {}", counted(*cells, "cell"), one_line(reason));
+        wrap(out, &format!("{name:<13}"), &text, style.columns());
+        name = "";
+    }
 }
 
 fn order(out: &mut String, plan: &Plan, style: &Style) {

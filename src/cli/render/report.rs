@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::style::{Colour, Style, wrap};
 use super::table::{Align, Row, cut, elastic, fixed, table};
-use super::{counted, duration, megabytes, one_line, source, surprise};
+use super::{counted, duration, one_line, peak_megabytes, source, surprise};
 use crate::decide::plan::CellRole;
 use crate::decide::report::{CellReport, Reason, Report, Sampled, SignatureCount, Standing};
 use crate::model::journal::Persistence;
@@ -122,7 +122,7 @@ fn rows_of(cell: &CellReport) -> Vec<Row> {
             sampled.rate.fraction(),
             sampled.rate.bound(),
             time(sampled),
-            peak(sampled.peak_memory.map(|peak| peak.host_plus_reserved)),
+            sampled.peak_memory.map_or_else(String::new, |peak| peak_megabytes(&peak)),
             notes(cell, Some(sampled)),
         ];
         let colour = match (sampled.rate.faults, &cell.short) {
@@ -271,15 +271,25 @@ fn untested(out: &mut String, report: &Report, style: &Style) {
         return;
     }
     heading(out, style, "not tested");
-    let cells = report.cells.iter().filter(|cell| cell.counted() == 0);
-    for cell in cells.take(ENTRIES_MAX) {
-        let text = format!("{}: {}", cut(&one_line(&cell.label), style.columns() / 2), reasons(cell));
-        wrap(out, "  ", &text, style.columns());
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for cell in report.cells.iter().filter(|cell| cell.counted() == 0) {
+        let (why, label) = (reasons(cell), cut(&one_line(&cell.label), style.columns() / 2));
+        match groups.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, labels)) => labels.push(label),
+            None => groups.push((why, vec![label])),
+        }
     }
-    more(out, report.untested.len().saturating_sub(ENTRIES_MAX));
-}
-
-/// A worker that died early reported no peak; nothing is not zero.
-fn peak(bytes: Option<u64>) -> String {
-    bytes.filter(|bytes| *bytes > 0).map_or_else(String::new, megabytes)
+    for (why, labels) in groups.iter().take(ENTRIES_MAX) {
+        if let [label] = &labels[..] {
+            wrap(out, "  ", &format!("{label}: {why}"), style.columns());
+            continue;
+        }
+        wrap(out, "  ", &format!("{}: {why}", counted(labels.len() as u64, "cell")), style.columns());
+        let mut names = labels.iter().take(ENTRIES_MAX).cloned().collect::<Vec<_>>().join(" · ");
+        if let left_out @ 1.. = labels.len().saturating_sub(ENTRIES_MAX) {
+            let _ = write!(names, " · and {left_out} more");
+        }
+        wrap(out, "       ", &names, style.columns());
+    }
+    more(out, groups.len().saturating_sub(ENTRIES_MAX));
 }

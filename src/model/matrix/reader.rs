@@ -35,7 +35,18 @@ impl<'n> Reader<'n> {
     pub(super) fn require(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'n Node> {
         let node = self.take(key);
         if node.is_none() {
-            problems.error(self.span, format!("{} has no `{key}`", self.what));
+            let problem = problems.error(self.span, format!("{} has no `{key}`", self.what));
+            match key {
+                "name" if self.what == "[matrix]" => {
+                    problem.hint("add what runs are called by, such as `name = \"bench\"`")
+                }
+                "trials" => problem.hint("add the counted trials of each cell, such as `trials = 3`"),
+                "kind" => problem.hint("add `kind = \"linear4bit\"`, or `kind = \"command\"` for a program of yours"),
+                "matrix" | "workload" => {
+                    problem.hint(format!("add a `[{key}]` section as in matrices/quickstart.toml"))
+                }
+                _ => {}
+            }
         }
         node
     }

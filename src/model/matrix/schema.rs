@@ -336,6 +336,7 @@ mod tests {
         for text in [
             include_str!("fixtures/everything.toml"),
             include_str!("../../../matrices/quickstart.toml"),
+            include_str!("../../../matrices/command.toml"),
             include_str!("../../../matrices/bnb-1936.toml"),
             include_str!("../../../matrices/bnb-1936-small.toml"),
         ] {

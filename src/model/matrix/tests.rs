@@ -470,6 +470,7 @@ fn the_model_of_a_board_fits_its_matrix() {
 fn the_shipped_matrices_are_valid() {
     for (name, text) in [
         ("quickstart", include_str!("../../../matrices/quickstart.toml")),
+        ("command", include_str!("../../../matrices/command.toml")),
         ("bnb-1936", include_str!("../../../matrices/bnb-1936.toml")),
         ("bnb-1936-small", include_str!("../../../matrices/bnb-1936-small.toml")),
     ] {

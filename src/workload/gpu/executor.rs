@@ -22,10 +22,11 @@ use crate::model::outcome::PeakMemory;
 use crate::model::settings::{FloatType, Init, KernelSet};
 use crate::workload::fast::zeroed;
 use crate::workload::host_weight::{HostWeight, WeightSource};
-use crate::workload::kept::{Kept, Sample, StoredRows};
+use crate::workload::kept::{Columns, Kept, Sample, Stored, StoredRows};
 use crate::workload::layer::{Layer, Statistics};
 use crate::workload::oracle::Sampling;
 use crate::workload::reference::codebook::{CodeBook, dynamic_map};
+use crate::workload::reference::numbers::Reciprocal;
 use crate::workload::reference::quantize_8bit::{Nested, Quantized8};
 use crate::workload::rows::{IntoWords, Rows};
 use crate::workload::spec::{LayerSpec, StatisticsKind};
@@ -45,8 +46,8 @@ pub struct Performance {
     pub seed: u64,
     /// The stream that the framework is on; quantisation always uses the legacy default stream, as bitsandbytes does.
     pub stream: Stream,
-    /// What is kept of a layer that the program frees.
-    pub sampling: Sampling,
+    /// Rows of each layer that the oracle looks at.
+    pub sampled_rows: usize,
     /// Whether stages are timed with device events.
     pub is_timed: bool,
 }
@@ -108,7 +109,9 @@ pub struct Executor {
     /// The role that was allocated last: a cast is into that one.
     last: Role,
     dense: Dense,
-    outputs: BTreeMap<LayerIndex, Rows>,
+    /// Of each output what the oracle will look at, and the last one whole.
+    outputs: BTreeMap<LayerIndex, Columns>,
+    last_output: Option<(LayerIndex, Rows)>,
     samples: BTreeMap<LayerIndex, Sample>,
     timer: Option<Timer>,
     /// Stages that ended and whose device time was not read yet: reading waits, and a stage must not.
@@ -134,6 +137,7 @@ impl Executor {
             last: Role::HostWeight,
             dense: Dense::Unknown,
             outputs: BTreeMap::new(),
+            last_output: None,
             samples: BTreeMap::new(),
             timer: None,
             unread: Vec::new(),
@@ -181,8 +185,8 @@ impl Executor {
         self.host = Some(weight);
     }
 
-    /// The output of the layer at `index`, once it was waited for; it is not kept any longer.
-    pub fn take_output(&mut self, index: LayerIndex) -> Option<Rows> {
+    /// What is kept of the output of the layer at `index`, once it was waited for; it is not kept here any longer.
+    pub fn take_output(&mut self, index: LayerIndex) -> Option<Columns> {
         self.outputs.remove(&index)
     }
 
@@ -205,31 +209,31 @@ impl Executor {
         }
     }
 
-    /// Visits what is left of every layer, in order, after the program: layers that live are copied back whole, one at
-    /// a time, of those that were freed there is the sample. With `kernels = "none"` there is nothing to visit.
+    /// Visits what is left of every layer whose result was not visited yet, in order, with the sampling under which it
+    /// was kept: layers that live are copied back whole, one at a time, of those that were freed there is the sample.
+    /// With `kernels = "none"` there is nothing to visit.
     ///
     /// # Errors
     /// The device's, or the visitor's.
     pub fn visit_results<E: From<GpuError>>(
         &mut self,
-        mut visit: impl FnMut(LayerIndex, Kept<'_>) -> Result<(), E>,
+        mut visit: impl FnMut(LayerIndex, Kept<'_>, Sampling) -> Result<(), E>,
     ) -> Result<(), E> {
         self.stop_timer()?;
         self.read_timers()?;
         if self.tuning().is_none() {
             return Ok(());
         }
-        for (index, y) in &self.outputs {
-            let spec = self.spec(*index);
-            let x = self.input(*index);
-            let (x, y) = (&x, y);
-            if let Some(sample) = self.samples.get(index) {
-                let (source, compute) = (self.source(*index), self.memory.compute);
-                let (packed, statistics, y) = (sample.packed(), sample.statistics(), StoredRows::Whole(y));
-                visit(*index, Kept { source, spec: &spec, packed, statistics, compute, x, y })?;
+        for (index, y) in std::mem::take(&mut self.outputs) {
+            let (x, y, sampling) = (&self.input(index), StoredRows::Columns(&y), self.sampling(index));
+            let (source, compute, spec) = (self.source(index), self.memory.compute, &self.spec(index));
+            if let Some(sample) = self.samples.remove(&index) {
+                let (packed, statistics) = (sample.packed(), sample.statistics());
+                visit(index, Kept { source, spec, packed, statistics, compute, x, y }, sampling)?;
             } else {
-                let layer = self.download_layer(*index)?;
-                visit(*index, Kept::of(&layer, x, y))?;
+                let layer = self.download_layer(index)?;
+                let (packed, statistics) = (Stored::Whole(layer.packed()), layer.statistics().into());
+                visit(index, Kept { source, spec, packed, statistics, compute, x, y }, sampling)?;
             }
         }
         Ok(())
@@ -255,9 +259,9 @@ impl Executor {
         Ok(Layer::from_parts(spec, self.source(index), packed, statistics))
     }
 
-    /// The output of the layer at `index`, once it was waited for.
-    pub fn output_of(&self, index: LayerIndex) -> Option<&Rows> {
-        self.outputs.get(&index)
+    /// The last output that was waited for, whole, and its layer.
+    pub fn last_output(&self) -> Option<(LayerIndex, &Rows)> {
+        self.last_output.as_ref().map(|(index, y)| (*index, y))
     }
 
     /// Gives everything back, so that another program can be performed in the same process. A trial does not: its
@@ -278,8 +282,8 @@ impl Executor {
 
     /// The input of the layer at `index`, with the bits that the device made.
     pub fn input(&self, index: LayerIndex) -> Rows {
-        let width = self.memory.shape(index).width();
-        Rows::random(self.rows() as usize, width, self.memory.input, self.performance.seed, self.memory.number(index))
+        let WeightSource { shape, seed, number } = self.source(index);
+        Rows::random(self.rows() as usize, shape.width(), self.memory.input, seed, number)
     }
 
     /// Flips bits of the first packed byte of the layer at `index`: the injected fault `wrong`.
@@ -304,8 +308,17 @@ impl Executor {
         }
     }
 
+    /// Where the weight and the input of a layer come from. The warm-up takes no number from the sequence, so that a
+    /// cell with it has the numbers of the cell without it.
     fn source(&self, index: LayerIndex) -> WeightSource {
         WeightSource { shape: self.memory.shape(index), seed: self.performance.seed, number: self.memory.number(index) }
+    }
+
+    /// Which rows of a layer the oracle looks at: others for each layer.
+    fn sampling(&self, index: LayerIndex) -> Sampling {
+        let rows = self.performance.sampled_rows;
+        let all = Sampling { seed: self.performance.seed, rows, reciprocal: Reciprocal::WithinOneUlp };
+        all.of_layer(self.source(index))
     }
 
     fn spec(&self, index: LayerIndex) -> LayerSpec {
@@ -347,7 +360,8 @@ impl Executor {
             FloatType::Fp16 => self.output::<f16>(layer, height)?,
             FloatType::Fp32 => self.output::<f32>(layer, height)?,
         };
-        self.outputs.insert(layer, y);
+        self.outputs.insert(layer, Columns::of(&y, self.sampling(layer)));
+        self.last_output = Some((layer, y));
         Ok(())
     }
 
@@ -359,8 +373,7 @@ impl Executor {
     /// Before the packed weights of a layer go, what the oracle will look at is kept.
     fn keep_sample(&mut self, index: LayerIndex) -> Result<(), GpuError> {
         if self.tuning().is_some() {
-            let sampling = self.performance.sampling.of_layer(self.source(index));
-            let sample = Sample::of(&self.download_layer(index)?, sampling);
+            let sample = Sample::of(&self.download_layer(index)?, self.sampling(index));
             self.samples.insert(index, sample);
         }
         Ok(())

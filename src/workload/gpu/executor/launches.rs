@@ -42,11 +42,7 @@ impl Executor {
             Kernel::Randn => {
                 let x = (self.buffer(layer, Role::Input)?, self.memory.input);
                 let n = u64::from(self.rows()) * self.memory.shape(layer).in_features();
-                let random = RandomStream {
-                    seed: self.performance.seed,
-                    number: self.memory.number(layer),
-                    purpose: Purpose::Activation,
-                };
+                let random = RandomStream { purpose: Purpose::Activation, ..self.source(layer).stream() };
                 self.kernels.activations(x, n, random, stream)
             }
             Kernel::Abs => {

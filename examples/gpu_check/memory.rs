@@ -14,9 +14,8 @@ use jetfault::workload::gpu::executor::{Executor, Performance, device_model};
 use jetfault::workload::gpu::kernels::Kernels;
 use jetfault::workload::gpu::memory::{EventLog, allocator};
 use jetfault::workload::kept::Kept;
-use jetfault::workload::oracle::{self, Sampling};
+use jetfault::workload::oracle;
 use jetfault::workload::reference::codebook::CodeBook;
-use jetfault::workload::reference::numbers::Reciprocal;
 
 use crate::Verdict;
 
@@ -152,7 +151,7 @@ fn perform(context: &Rc<Context>, trial: &Trial, verdict: &mut Verdict) -> Resul
         init: trial.init,
         seed: SEED,
         stream,
-        sampling: Sampling { seed: SEED, rows: SAMPLED_ROWS, reciprocal: Reciprocal::WithinOneUlp },
+        sampled_rows: SAMPLED_ROWS,
         is_timed: true,
     };
     let allocator = allocator(trial.memory.allocator, context, stream, log.clone())?;

@@ -23,9 +23,7 @@ use jetfault::workload::gpu::error::GpuError;
 use jetfault::workload::gpu::executor::{Executor, Performance, device_model};
 use jetfault::workload::gpu::kernels::Kernels;
 use jetfault::workload::gpu::memory::{EventLog, allocator};
-use jetfault::workload::oracle::Sampling;
 use jetfault::workload::reference::codebook::CodeBook;
-use jetfault::workload::reference::numbers::Reciprocal;
 
 /// What the child prints when it came to its end.
 const DONE: &str = "child: done";
@@ -99,7 +97,7 @@ fn perform() -> Result<(), GpuError> {
         init: Init::Host,
         seed: 1,
         stream: context.new_stream()?,
-        sampling: Sampling { seed: 1, rows: 2, reciprocal: Reciprocal::WithinOneUlp },
+        sampled_rows: 2,
         is_timed: true,
     };
     let kernels = Kernels::new(&context, variable("CHILD_CODE").parse().unwrap_or(Code::Any))?;

@@ -26,6 +26,7 @@ use crate::workload::kept::{Columns, Kept, Sample, Stored, StoredRows};
 use crate::workload::layer::{Layer, Statistics};
 use crate::workload::oracle::Sampling;
 use crate::workload::reference::codebook::{CodeBook, dynamic_map};
+use crate::workload::reference::numbers::Reciprocal;
 use crate::workload::reference::quantize_8bit::{Nested, Quantized8};
 use crate::workload::rows::{IntoWords, Rows};
 use crate::workload::spec::{LayerSpec, StatisticsKind};
@@ -45,8 +46,8 @@ pub struct Performance {
     pub seed: u64,
     /// The stream that the framework is on; quantisation always uses the legacy default stream, as bitsandbytes does.
     pub stream: Stream,
-    /// Which rows of each layer the oracle looks at.
-    pub sampling: Sampling,
+    /// Rows of each layer that the oracle looks at.
+    pub sampled_rows: usize,
     /// Whether stages are timed with device events.
     pub is_timed: bool,
 }
@@ -184,10 +185,9 @@ impl Executor {
         self.host = Some(weight);
     }
 
-    /// The output of the layer at `index`, once it was waited for; it is not kept any longer.
-    pub fn take_output(&mut self, index: LayerIndex) -> Option<Rows> {
-        self.outputs.remove(&index);
-        self.last_output.take_if(|(last, _)| *last == index).map(|(_, rows)| rows)
+    /// What is kept of the output of the layer at `index`, once it was waited for; it is not kept here any longer.
+    pub fn take_output(&mut self, index: LayerIndex) -> Option<Columns> {
+        self.outputs.remove(&index)
     }
 
     /// What is left of the layer at `index`, once the program freed it; it is not kept any longer.
@@ -316,7 +316,9 @@ impl Executor {
 
     /// Which rows of a layer the oracle looks at: others for each layer.
     fn sampling(&self, index: LayerIndex) -> Sampling {
-        self.performance.sampling.of_layer(self.source(index))
+        let rows = self.performance.sampled_rows;
+        let all = Sampling { seed: self.performance.seed, rows, reciprocal: Reciprocal::WithinOneUlp };
+        all.of_layer(self.source(index))
     }
 
     fn spec(&self, index: LayerIndex) -> LayerSpec {

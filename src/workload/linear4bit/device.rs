@@ -148,7 +148,7 @@ impl DeviceEngine {
             init: course.linear4bit.init,
             seed: course.seed,
             stream: STREAM,
-            sampling,
+            sampled_rows: sampling.rows,
             is_timed: true,
         };
         let kind = course.memory.allocator;
@@ -201,7 +201,7 @@ impl Engine for DeviceEngine {
             }
             Operation::Synchronize => {
                 if let Some(y) = self.executor.take_output(at.layer) {
-                    at.results.keep(at.layer, &y);
+                    at.results.keep_columns(at.layer, y);
                 }
             }
             Operation::Free { buffer: Buffer { layer, role: Role::Packed } } => {

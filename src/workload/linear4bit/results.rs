@@ -68,7 +68,12 @@ impl<'a> Results<'a> {
     /// Keeps of an output what will be compared.
     pub(super) fn keep(&mut self, index: LayerIndex, y: &Rows) {
         let source = self.source(index);
-        let y = Columns::of(y, self.sampling.of_layer(source));
+        self.keep_columns(index, Columns::of(y, self.sampling.of_layer(source)));
+    }
+
+    /// Keeps what an engine kept of an output, under the sampling of this layer.
+    pub(super) fn keep_columns(&mut self, index: LayerIndex, y: Columns) {
+        let source = self.source(index);
         self.unchecked.push(Unchecked { index, y, sample: None, source });
     }
 

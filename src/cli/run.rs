@@ -45,7 +45,7 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
     check_permissions(&plan, &args.allow)?;
     let (results, persistence) = open_results(global, args.allow.allow_volatile)?;
     let _locks = Locks::take(&results)?;
-    if global.verbose > 0 || !global.quiet {
+    if !global.quiet {
         output::say(format_args!("results in {}", results.path().display()));
     }
     for warning in plan.warnings.iter().filter(|_| !global.quiet) {

@@ -77,7 +77,7 @@ fn every_reference_case_is_met_within_its_tolerance() {
             compared += 1;
         }
     }
-    println!("{} cases, {compared} figures, {} outside their tolerance", cases.len(), failures.len());
+    println!("statistics: {} cases, {compared} figures, {} outside their tolerance", cases.len(), failures.len());
     assert!(failures.is_empty(), "{failures:#?}");
     assert_eq!((cases.len(), compared), (76, 192));
 }

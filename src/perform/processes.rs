@@ -168,9 +168,10 @@ mod tests {
     }
 
     #[test]
-    fn we_are_our_parents_child_and_in_the_list_of_all() {
+    fn we_are_in_the_list_of_all_and_know_our_parent() {
         let us = getpid();
         assert!(all().contains(&us));
-        assert_eq!(Stat::read(us).unwrap().session, rustix::process::getsid(None).unwrap().as_raw_nonzero().get());
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        assert_eq!(Stat::read(us).unwrap().parent, parent);
     }
 }

@@ -7,7 +7,7 @@
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getsid, kill_process, kill_process_group, test_kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, kill_process_group, test_kill_process_group, waitid,
 };
 
 use crate::perform::os;
@@ -93,7 +93,8 @@ impl Family {
 
     /// Our own children that belong to the trial.
     fn adopted(&self) -> Vec<(Pid, Stat)> {
-        let session = getsid(None).map(|session| session.as_raw_nonzero().get()).ok();
+        // Not getsid(2) by its wrapper: in a container whose session was made outside, the answer is 0, which is no pid.
+        let session = Stat::read(getpid()).map(|stat| stat.session);
         processes::children()
             .into_iter()
             .filter_map(|pid| Some((pid, Stat::read(pid)?)))

@@ -9,7 +9,7 @@ use jetfault::decide::plan::{Plan, PlanOptions, expand};
 use jetfault::decide::predict::Predictor;
 use jetfault::decide::result::ResultFold;
 use jetfault::decide::run::RunState;
-use jetfault::model::evidence::{EvidenceSummary, Fact};
+use jetfault::model::evidence::{EvidenceSummary, Findings};
 use jetfault::model::ids::{BootId, ContentDigest, DeviceId, RunId, TrialId};
 use jetfault::model::journal::{
     Allowed, Booted, Event, Finished, Invoker, Judged, Launcher, Opened, Persistence, Record, Running, Started,
@@ -79,7 +79,7 @@ fn journal(plan: &Plan, trials: u32) -> Vec<u8> {
         persistence: Persistence::Persistent,
         script: None,
     })));
-    let evidence = EvidenceSummary { file: digest, boots: Fact::Absent, crash_records: Fact::Absent };
+    let evidence = EvidenceSummary { file: digest, findings: Findings::default() };
     write(Event::Booted(Booted { evidence }));
     for round in 1..=trials {
         let trial = TrialId { cell: plan.cells[0].id.clone(), round, attempt: 1 };

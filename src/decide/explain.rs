@@ -308,9 +308,9 @@ fn of_boots(evidence: &BootEvidence, observed: &mut Vec<Seen>) {
         return;
     };
     observed.push(seen("evidence of boot", evidence.now.as_str()));
-    let boots = summary.boots.known().map(|boots| format!("{} remembered", boots.len()));
+    let boots = summary.findings.boots.known().map(|boots| format!("{} remembered", boots.len()));
     observed.push(seen("boots", boots.unwrap_or_else(|| "not readable".to_owned())));
-    let records = summary.crash_records.known().map(|records| format!("{} present", records.len()));
+    let records = summary.findings.crash_records.known().map(|records| format!("{} present", records.len()));
     observed.push(seen("crash records", records.unwrap_or_else(|| "not readable".to_owned())));
     observed.push(seen("crash records known before", evidence.baseline.digests.len().to_string()));
 }

@@ -3,7 +3,7 @@
 //! The boot id alone proves a reboot. The rest is a labelled table over facts; exactly one row matches every
 //! combination, and a test tries them all. Missing evidence lowers the claim and is named.
 
-use crate::model::evidence::{EvidenceSummary, Fact};
+use crate::model::evidence::{CrashKind, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest};
 use crate::model::verdict::{Judgement, RebootCause, Signature, StageName, Verdict};
 
@@ -197,7 +197,7 @@ fn distance(end: &OpenEnd, evidence: &EvidenceSummary, now: &BootId) -> Distance
     if crate::model::seeded::is_on(crate::model::seeded::Bug::BootGap) {
         return Distance::Next;
     }
-    let Fact::Known(boots) = &evidence.boots else { return Distance::Unknown };
+    let Fact::Known(boots) = &evidence.findings.boots else { return Distance::Unknown };
     let at = |boot: &BootId| boots.iter().rposition(|b| b == boot);
     match (at(&end.boot), at(now)) {
         (Some(then), Some(now)) if now == then + 1 => Distance::Next,
@@ -207,12 +207,12 @@ fn distance(end: &OpenEnd, evidence: &EvidenceSummary, now: &BootId) -> Distance
 }
 
 fn news(evidence: &EvidenceSummary, baseline: &Baseline) -> News {
-    let Fact::Known(records) = &evidence.crash_records else { return News::Unreadable };
+    let Fact::Known(records) = &evidence.findings.crash_records else { return News::Unreadable };
     let is_new = |digest| !baseline.digests.contains(digest);
     #[cfg(test)]
     let is_new = |digest| is_new(digest) || crate::model::seeded::is_on(crate::model::seeded::Bug::StaleRecord);
     let mut new = records.iter().filter(|r| is_new(&r.digest)).peekable();
-    match (new.peek().is_some(), new.any(|r| r.panic)) {
+    match (new.peek().is_some(), new.any(|r| r.kind == CrashKind::Panic)) {
         (false, _) => News::Nothing,
         (true, _) if baseline.incomplete => News::Unreadable,
         (true, true) => News::Panic,
@@ -231,13 +231,13 @@ fn detail_of(end: &OpenEnd, rule: &BootRule) -> Option<String> {
 
 fn missing(evidence: &EvidenceSummary, baseline: &Baseline, facts: &BootFacts) -> Vec<String> {
     let mut missing = Vec::new();
-    if evidence.boots.known().is_none() {
+    if evidence.findings.boots.known().is_none() {
         missing.push("the list of boots (a persistent system journal has it)".to_owned());
     }
     if facts.distance == Distance::Gap {
         missing.push("what the trial's own boot left behind: later boots came first".to_owned());
     }
-    if evidence.crash_records.known().is_none() || baseline.incomplete {
+    if evidence.findings.crash_records.known().is_none() || baseline.incomplete {
         missing.push("crash records of the kernel (pstore)".to_owned());
     }
     missing

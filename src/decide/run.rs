@@ -188,7 +188,7 @@ impl RunState {
     }
 
     fn learn(&mut self, evidence: &EvidenceSummary) {
-        match &evidence.crash_records {
+        match &evidence.findings.crash_records {
             Fact::Known(records) => {
                 self.baseline.digests.extend(records.iter().map(|r| r.digest.clone()));
                 self.baseline.digests.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));

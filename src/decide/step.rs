@@ -4,8 +4,7 @@ use crate::decide::agenda::Agenda;
 use crate::decide::classify::classify;
 use crate::decide::infer::infer;
 use crate::decide::run::{CANNOT_RUN_HERE, OpenTrial, Phase, RunState};
-use crate::model::evidence::EvidenceSummary;
-use crate::model::evidence::Fact;
+use crate::model::evidence::{EvidenceSummary, Findings};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Closed, Closing, Judged, Quarantined};
 use crate::model::verdict::{Judgement, Role};
@@ -102,5 +101,5 @@ fn judge(state: &RunState, agenda: &Agenda, open: &OpenTrial) -> Judged {
 
 /// The evidence of the trial's own boot says nothing about the trial: it was captured before it started.
 fn no_evidence() -> EvidenceSummary {
-    EvidenceSummary { file: ContentDigest::of(b""), boots: Fact::Absent, crash_records: Fact::Absent }
+    EvidenceSummary { file: ContentDigest::of(b""), findings: Findings::default() }
 }

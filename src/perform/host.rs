@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use sysinfo::System;
 
-use crate::model::evidence::{Evidence, Fact};
+use crate::model::evidence::{Evidence, Fact, Findings};
 use crate::model::ids::{BootId, ContentDigest, DeviceId};
 use crate::model::units::{Now, UptimeMs, WallTime};
 use crate::perform::machine::MachineError;
@@ -172,9 +172,8 @@ impl Sysroot {
         }
         Ok(Evidence {
             boot: self.boot_id()?,
-            boots: self.boots(),
-            // This build does not read them yet; a cause is never named from what was not looked at.
-            crash_records: Fact::Absent,
+            // This build reads no more yet; a cause is never named from what was not looked at.
+            findings: Findings { boots: self.boots(), ..Findings::default() },
             items,
         })
     }

@@ -215,11 +215,7 @@ impl Machine for Linux<'_> {
         let mut json = serde_json::to_vec_pretty(evidence).expect("evidence holds only maps with string keys");
         json.push(b'\n');
         write_durably(&dir.join("evidence.json"), &json)?;
-        Ok(EvidenceSummary {
-            file: ContentDigest::of(&json),
-            boots: evidence.boots.clone(),
-            crash_records: evidence.crash_records.clone(),
-        })
+        Ok(EvidenceSummary { file: ContentDigest::of(&json), findings: evidence.findings.clone() })
     }
 
     fn write_result(&mut self, trial: &TrialId, json: &[u8]) -> Result<(), MachineError> {

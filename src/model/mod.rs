@@ -24,6 +24,8 @@ pub mod evidence;
 
 pub mod protocol;
 
+pub mod injection;
+
 pub mod fitness;
 
 pub mod journal;

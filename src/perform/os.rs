@@ -1,7 +1,10 @@
-//! The one system call of the parent that no safe wrapper offers: `wait4`, which tells how a child ended
-//! together with the memory it took. It owns nothing else; everything that rustix wraps safely is called there.
+//! The two system calls of the parent that no safe wrapper offers: `wait4`, which tells how a child ended together with
+//! the memory it took, and `sched_setscheduler`. It owns nothing else; what rustix wraps safely is called there.
 
-#![expect(unsafe_code, reason = "wait4 has no safe wrapper, and no other call tells a dead child's peak memory")]
+#![expect(
+    unsafe_code,
+    reason = "no safe wrapper offers wait4, which alone tells a dead child's peak memory, or the real-time class"
+)]
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -38,5 +41,21 @@ pub(super) fn try_reap(pid: Pid) -> io::Result<Option<Reaped>> {
             status: ExitStatus::from_raw(status),
             peak_host: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
         })),
+    }
+}
+
+/// Gives the calling thread, and those that it starts, the highest real-time priority: nothing but the kernel's own stop
+/// tasks and deadline tasks runs before it (sched(7)).
+///
+/// # Errors
+/// Without `CAP_SYS_NICE`.
+pub(super) fn become_most_urgent() -> io::Result<()> {
+    // SAFETY: the call has no preconditions.
+    let sched_priority = unsafe { libc::sched_get_priority_max(libc::SCHED_FIFO) };
+    let param = libc::sched_param { sched_priority };
+    // SAFETY: 0 is the calling thread, and the pointer is to a live value that the call only reads.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

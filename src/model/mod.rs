@@ -26,6 +26,8 @@ pub mod kernel_log;
 
 pub mod protocol;
 
+pub mod injection;
+
 pub mod fitness;
 
 pub mod journal;

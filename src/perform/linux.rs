@@ -23,6 +23,7 @@ use crate::model::verdict::Verdict;
 use crate::perform::evidence;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
 use crate::perform::host::{self, Sysroot};
+use crate::perform::injector::{Injector, Moment};
 use crate::perform::journal::Durable;
 use crate::perform::launching::{self, TrialContext};
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
@@ -46,6 +47,7 @@ pub struct Linux<'a> {
     supervisor: Supervisor,
     child: Option<Child>,
     artifacts: Artifacts,
+    injector: Injector,
     mark: RunMark,
     signal: Arc<AtomicUsize>,
 }
@@ -96,6 +98,7 @@ impl<'a> Linux<'a> {
             supervisor,
             child: None,
             artifacts: Artifacts::default(),
+            injector: Injector::new(run.file(names::INJECTED)),
             mark: RunMark::new(&run.id, &run.path),
             signal: setting.signal,
         })
@@ -121,18 +124,33 @@ impl<'a> Linux<'a> {
             script: self.script.as_deref(),
         };
         let program = launching::program(cell, context).map_err(io::Error::other)?;
+        let environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
         self.artifacts = Artifacts::of(&program, cell.settings.watch.keep, &trial_dir);
+        self.injector.arm(trial, launching::machine_fault(cell, context));
+        self.injector.notice(Moment::Start);
+        self.commit_due_fault().map_err(io::Error::other)?;
         let launch = Launch {
             program,
             run: &self.mark,
             trial_dir: &trial_dir,
-            environment: launching::environment(&cell.settings, context).map_err(io::Error::other)?,
+            environment,
             deadlines: launching::deadlines(&cell.settings, gpu),
             output_bytes_max: OUTPUT_BYTES_MAX,
             invoker: Some(&self.invoker),
         };
         self.child = Some(self.supervisor.start(started, launch).map_err(io::Error::other)?);
         Ok(())
+    }
+}
+
+impl Linux<'_> {
+    /// Commits the fault of the whole machine that is due, if one is.
+    fn commit_due_fault(&mut self) -> Result<(), MachineError> {
+        if !self.injector.is_due() {
+            return Ok(());
+        }
+        let boot = self.sysroot.boot_id()?;
+        self.injector.commit(&boot, host::now())
     }
 }
 
@@ -256,8 +274,15 @@ impl Machine for Linux<'_> {
     }
 
     fn child_event(&mut self, wait: Duration) -> Result<ChildEvent, MachineError> {
+        // The event of last time was recorded in between, and a child that waited for its stage was answered.
+        self.commit_due_fault()?;
         let child = self.child.as_mut().ok_or_else(|| MachineError::new("watch", io::ErrorKind::NotFound.into()))?;
         let event = self.supervisor.next_event(child, wait);
+        match &event {
+            ChildEvent::Running { .. } => self.injector.notice(Moment::Running),
+            ChildEvent::Stage { stage, .. } => self.injector.notice(Moment::Stage(stage)),
+            ChildEvent::Quiet | ChildEvent::Ended(_) => {}
+        }
         if let ChildEvent::Ended(outcome) = &event {
             self.child = None;
             let passed = classify(outcome).0.verdict == Verdict::Pass;

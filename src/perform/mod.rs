@@ -36,6 +36,8 @@ pub mod evidence;
 
 pub mod launching;
 
+pub mod injector;
+
 pub mod doctor;
 
 pub mod linux;

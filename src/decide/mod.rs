@@ -15,6 +15,10 @@ pub mod classify;
 
 pub mod infer;
 
+pub mod telemetry;
+
+pub mod tegrastats;
+
 pub mod run;
 
 pub mod step;

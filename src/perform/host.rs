@@ -78,7 +78,8 @@ impl Sysroot {
         self.0 == Path::new("/")
     }
 
-    fn path(&self, relative: &str) -> PathBuf {
+    /// Where `relative` is under this root.
+    pub(super) fn path(&self, relative: &str) -> PathBuf {
         self.0.join(relative)
     }
 

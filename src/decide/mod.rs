@@ -16,6 +16,9 @@ pub mod classify;
 pub mod infer;
 
 pub mod kernel_log;
+pub mod telemetry;
+
+pub mod tegrastats;
 
 pub mod run;
 

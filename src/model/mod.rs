@@ -20,6 +20,8 @@ pub mod verdict;
 
 pub mod outcome;
 
+pub mod telemetry;
+
 pub mod evidence;
 
 pub mod kernel_log;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::protocol::{Failure, Mismatch};
+use crate::model::telemetry::TelemetrySummary;
 use crate::model::verdict::StageName;
 
 /// How the child process ended, as the operating system tells it.
@@ -132,6 +133,9 @@ pub struct Outcome {
     /// Processes of the trial that were still there after its end and were killed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub leaked: u32,
+    /// What the machine's sensors said meanwhile; absent if nothing was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<TelemetrySummary>,
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -160,6 +164,7 @@ impl Outcome {
             stdout: OutputBytes::default(),
             stderr: OutputBytes::default(),
             leaked: 0,
+            telemetry: None,
         }
     }
 }

@@ -37,6 +37,7 @@ pub mod evidence;
 pub mod launching;
 
 pub mod injector;
+pub mod telemetry;
 
 pub mod doctor;
 

@@ -268,7 +268,7 @@ fn lines_that_say_the_same_are_counted_and_a_flood_hides_nothing() {
 fn only_the_lines_of_a_trial_count_for_it() {
     let oops = "[   30.000000] Oops: 0002 [#1] SMP";
     let stall = "[   40.000000] rcu: INFO: rcu_preempt self-detected stall on CPU";
-    let begin = |round| format!("[   35.000000] {}", begin_marker(&trial(round)));
+    let begin = |round| format!("May 06 08:11:09 board unknown: {}", begin_marker(&trial(round)));
     let end = |round| format!("12,9,36000000,-;{}", end_marker(&trial(round)));
     let (whole, marked) = (LogWindow::Unmarked, LogWindow::Marked);
     for (lines, class, window) in [

@@ -74,11 +74,13 @@ pub(super) const MATCHED: &[(&str, &[&str])] = &[
             "divide_error: 0000 [#1] PREEMPT SMP",
             "stack segment: 0000 [#1] SMP",
             "double fault: 0000 [#1] SMP",
+            "Kernel BUG [#1]",
             "kernel stack overflow (double-fault): 0000 [#1] PREEMPT SMP",
             // The console ran two messages together.
             "kasan: GPF could be caused by NULL-ptr deref or user memory accessgeneral protection fault: 0000 [#1] SMP",
         ],
     ),
+    ("double-fault", &["PANIC: double fault, error_code: 0x0", "traps: PANIC: double fault, error_code: 0x0"]),
     (
         "bad-access",
         &[

@@ -27,7 +27,7 @@ const OWNERS: [(&str, &[&str]); 20] = [
     ("sha2", &["src/model/ids.rs", "src/perform/launching.rs", "src/workload/gpu/images.rs"]),
     ("crc32fast", &["src/model/journal.rs"]),
     ("chrono", &["src/model/units.rs", "src/perform/host.rs", "src/testing/"]),
-    ("regex", &["src/model/matrix/", "src/perform/"]),
+    ("regex", &["src/model/matrix/", "src/decide/kernel_log", "src/perform/"]),
     ("rand_chacha", &["src/decide/order.rs"]),
     ("half", &["src/workload/", "kernels/"]),
     ("rayon", &["src/workload/", "src/testing/"]),

@@ -15,6 +15,8 @@ pub mod classify;
 
 pub mod infer;
 
+pub mod kernel_log;
+
 pub mod run;
 
 pub mod step;

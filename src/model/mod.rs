@@ -22,6 +22,8 @@ pub mod outcome;
 
 pub mod evidence;
 
+pub mod jetson;
+
 pub mod protocol;
 
 pub mod fitness;

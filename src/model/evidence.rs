@@ -229,7 +229,7 @@ pub mod names {
     /// directory could be listed: no record is not the same as no access.
     pub const PSTORE: &str = "pstore/";
     /// The backend of that storage, such as `ramoops`; `(null)` where none is loaded.
-    pub const PSTORE_BACKEND: &str = "pstore-backend";
+    pub const PSTORE_BACKEND: &str = "kernel/pstore-backend";
     /// Directory of SMART logs: `nvme/DRIVE.json`.
     pub const NVME: &str = "nvme/";
     /// Directory of watchdogs: `watchdog/watchdog0/bootstatus` and the like.

@@ -24,6 +24,8 @@ pub mod evidence;
 
 pub mod kernel_log;
 
+pub mod jetson;
+
 pub mod protocol;
 
 pub mod fitness;

@@ -11,6 +11,7 @@ use rustix::fs::statvfs;
 use crate::model::evidence::Fact;
 use crate::model::fitness::{Check, CheckState, GpuFailure, GpuReport};
 use crate::model::journal::Persistence;
+use crate::perform::evidence::read_boots;
 use crate::perform::host::{Sysroot, run_briefly};
 use crate::perform::persistence::persistence;
 
@@ -121,7 +122,7 @@ fn boot_id_check(sysroot: &Sysroot) -> Check {
 fn boots_check(sysroot: &Sysroot) -> Check {
     const NAME: &str = "list-of-boots";
     const MENDING: &str = "sudo mkdir -p /var/log/journal && sudo systemctl restart systemd-journald";
-    let (boots, why) = match sysroot.boots() {
+    let (boots, why) = match read_boots(sysroot) {
         Fact::Known(boots) => (boots.len(), String::new()),
         Fact::Absent => (0, "journalctl lists no boots".to_owned()),
         Fact::Denied(why) => (0, format!("journalctl cannot list boots: {why}")),

@@ -1,5 +1,6 @@
 //! The real machine: store, host and supervisor behind the one trait that the runner knows.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, chown};
@@ -12,13 +13,14 @@ use rustix::fs::syncfs;
 
 use crate::decide::classify::classify;
 use crate::decide::plan::Plan;
-use crate::model::evidence::{Evidence, EvidenceSummary};
+use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Invoker, RebootAsked, Started};
 use crate::model::outcome::EndedBy;
 use crate::model::settings::Keep;
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
+use crate::perform::evidence;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
 use crate::perform::host::{self, Sysroot};
 use crate::perform::journal::Durable;
@@ -39,6 +41,8 @@ pub struct Linux<'a> {
     matrix_dir: String,
     script: Option<String>,
     journal: File,
+    /// What was read raw and not yet written; evidence is captured once a boot.
+    raw_evidence: BTreeMap<String, Fact<Vec<u8>>>,
     supervisor: Supervisor,
     child: Option<Child>,
     artifacts: Artifacts,
@@ -88,6 +92,7 @@ impl<'a> Linux<'a> {
             matrix_dir: setting.matrix_dir,
             script: setting.script,
             journal,
+            raw_evidence: BTreeMap::new(),
             supervisor,
             child: None,
             artifacts: Artifacts::default(),
@@ -206,16 +211,14 @@ impl Machine for Linux<'_> {
     }
 
     fn capture(&mut self) -> Result<Evidence, MachineError> {
-        self.sysroot.capture()
+        let (evidence, raw) = evidence::capture(&self.sysroot)?;
+        self.raw_evidence = raw.items;
+        Ok(evidence)
     }
 
     fn save_evidence(&mut self, evidence: &Evidence) -> Result<EvidenceSummary, MachineError> {
         let dir = self.run.file(names::EVIDENCE).join(evidence.boot.as_str());
-        make_dir_durably(&dir)?;
-        let mut json = serde_json::to_vec_pretty(evidence).expect("evidence holds only maps with string keys");
-        json.push(b'\n');
-        write_durably(&dir.join("evidence.json"), &json)?;
-        Ok(EvidenceSummary { file: ContentDigest::of(&json), findings: evidence.findings.clone() })
+        evidence::save(&dir, evidence, &std::mem::take(&mut self.raw_evidence))
     }
 
     fn write_result(&mut self, trial: &TrialId, json: &[u8]) -> Result<(), MachineError> {

@@ -32,6 +32,8 @@ pub mod store;
 
 pub mod host;
 
+pub mod evidence;
+
 pub mod launching;
 
 pub mod doctor;

@@ -164,8 +164,8 @@ mod tests {
     fn no_record_is_told_from_no_access() {
         assert_eq!(records(&[("pstore/", b"")]), Fact::Known(vec![]));
         assert_eq!(records(&[]), Fact::Absent);
-        assert_eq!(records(&[("pstore/", b""), ("pstore-backend", b"(null)\n")]), Fact::Absent);
-        assert_eq!(records(&[("pstore/", b""), ("pstore-backend", b"ramoops\n")]), Fact::Known(vec![]));
+        assert_eq!(records(&[("pstore/", b""), ("kernel/pstore-backend", b"(null)\n")]), Fact::Absent);
+        assert_eq!(records(&[("pstore/", b""), ("kernel/pstore-backend", b"ramoops\n")]), Fact::Known(vec![]));
     }
 
     #[test]

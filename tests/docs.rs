@@ -63,15 +63,21 @@ fn the_tables_of_rules_are_the_codes() {
     }
     check("verdicts.md", "outcome-rules", &table);
     let mut table = String::from(
-        "| rule | distance | declared | crash records | verdict | cause | because |\n|---|---|---|---|---|---|---|\n",
+        "| rule | distance | meant | heat | shutdown | kernel left | reset | drives | watchdog | verdict | cause | because |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for rule in BOOT_RULES {
         table.push_str(&format!(
-            "| `{}` | {} | {} | {} | `{}` | {} | {} |\n",
+            "| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | `{}` | {} | {} |\n",
             rule.label,
             list(rule.distance, 4),
-            list(rule.declared, 2),
-            list(rule.news, 4),
+            list(rule.intent, 3),
+            list(rule.thermal, 2),
+            list(rule.ending, 3),
+            list(rule.news, 7),
+            list(rule.reset, 9),
+            list(rule.drive, 3),
+            list(rule.watchdog, 2),
             rule.verdict,
             rule.cause.map_or("", |cause| cause.as_str()),
             rule.because

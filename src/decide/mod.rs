@@ -13,6 +13,8 @@ pub mod agenda;
 
 pub mod classify;
 
+pub mod evidence;
+
 pub mod infer;
 
 pub mod kernel_log;

@@ -62,6 +62,38 @@ pub enum CrashKind {
     Other,
 }
 
+/// What kernel messages tell of the end of the boot that wrote them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndWord {
+    /// The kernel panicked.
+    Panic,
+    /// A watchdog that the kernel drives itself said that it resets the machine.
+    Watchdog,
+    /// Software reset the machine at once, as by sysrq-b.
+    Reset,
+    /// A critical temperature was reached, and the kernel ordered a shutdown.
+    Thermal,
+    /// `reboot(2)` was called: the kernel restarts, halts or powers down in order.
+    Restart,
+    /// The init system stopped what ran.
+    Teardown,
+    /// The kernel or a CPU was in trouble (oops, lockup, stall), which need not be the end.
+    Trouble,
+}
+
+/// One such word with the line that says it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndSign {
+    /// What it tells of.
+    pub word: EndWord,
+    /// The first line that says so, cut to [`END_LINE_BYTES_MAX`].
+    pub line: String,
+}
+
+/// The most bytes that are kept of the line of an [`EndSign`].
+pub const END_LINE_BYTES_MAX: usize = 200;
+
 /// A crash record that the kernel left in persistent storage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredCrashRecord")]
@@ -70,6 +102,19 @@ pub struct CrashRecord {
     pub digest: ContentDigest,
     /// What it says it is.
     pub kind: CrashKind,
+    /// What its messages tell of the end, each word once, in the order in which it came first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub signs: Vec<EndSign>,
+    /// Whether its content makes no sense, as that of a record which could not be decompressed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub garbled: bool,
+}
+
+impl CrashRecord {
+    /// A record of which only the kind is known.
+    pub fn of(digest: ContentDigest, kind: CrashKind) -> Self {
+        Self { digest, kind, signs: Vec::new(), garbled: false }
+    }
 }
 
 /// A crash record as the journal holds it. Version 1.0 knew only whether it told of a panic.
@@ -79,12 +124,16 @@ struct StoredCrashRecord {
     #[serde(default)]
     panic: bool,
     kind: Option<CrashKind>,
+    #[serde(default)]
+    signs: Vec<EndSign>,
+    #[serde(default)]
+    garbled: bool,
 }
 
 impl From<StoredCrashRecord> for CrashRecord {
     fn from(stored: StoredCrashRecord) -> Self {
         let kind = stored.kind.unwrap_or(if stored.panic { CrashKind::Panic } else { CrashKind::Other });
-        Self { digest: stored.digest, kind }
+        Self { digest: stored.digest, kind, signs: stored.signs, garbled: stored.garbled }
     }
 }
 
@@ -138,6 +187,12 @@ pub struct Findings {
     /// Whether a watchdog says that it reset the machine (`WDIOF_CARDRESET` in its boot status).
     #[serde(default)]
     pub watchdog_fired: Fact<bool>,
+    /// What the kernel of the boot before told of its end, each word once.
+    #[serde(default)]
+    pub kernel_end: Fact<Vec<EndSign>>,
+    /// Who ordered the end of the boot before, in words and without names, such as `sudo reboot`.
+    #[serde(default)]
+    pub ordered_by: Fact<String>,
 }
 
 /// Everything a machine says at the beginning of a boot, as it was read: bytes by name, before any interpretation.
@@ -154,8 +209,10 @@ pub struct RawEvidence {
 
 /// Names of items in [`RawEvidence`] that are interpreted.
 pub mod names {
-    /// Output of `journalctl --list-boots`.
+    /// Output of `journalctl --list-boots`, as text or JSON.
     pub const BOOTS: &str = "journal/boots.txt";
+    /// A list of boots that the machine keeps itself, one id a line, oldest first: for machines without a journal.
+    pub const BOOTS_LEDGER: &str = "journal/boots-ledger.txt";
     /// The end of the journal of the boot before, one JSON object a line (`journalctl -b ID -o json`).
     pub const PREVIOUS: &str = "journal/previous.jsonl";
     /// The end of the kernel's messages of the boot before, in the same form.
@@ -168,8 +225,11 @@ pub mod names {
     pub const RESET_REASON: &str = "pmc/reset_reason";
     /// See [`RESET_REASON`].
     pub const RESET_LEVEL: &str = "pmc/reset_level";
-    /// Directory of crash records, wherever they were found: `pstore/NAME`.
+    /// Directory of crash records, wherever they were found: `pstore/NAME`. The name itself is known and empty if the
+    /// directory could be listed: no record is not the same as no access.
     pub const PSTORE: &str = "pstore/";
+    /// The backend of that storage, such as `ramoops`; `(null)` where none is loaded.
+    pub const PSTORE_BACKEND: &str = "kernel/pstore-backend";
     /// Directory of SMART logs: `nvme/DRIVE.json`.
     pub const NVME: &str = "nvme/";
     /// Directory of watchdogs: `watchdog/watchdog0/bootstatus` and the like.

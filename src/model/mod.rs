@@ -26,6 +26,8 @@ pub mod evidence;
 
 pub mod kernel_log;
 
+pub mod jetson;
+
 pub mod protocol;
 
 pub mod injection;

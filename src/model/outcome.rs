@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::evidence::Fact;
 use crate::model::protocol::{Failure, Mismatch};
 use crate::model::telemetry::TelemetrySummary;
 use crate::model::verdict::StageName;
@@ -78,6 +79,89 @@ pub struct OutputBytes {
     pub dropped: u64,
 }
 
+/// Whether a process that the kernel names belongs to the trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Whose {
+    /// The child, or one of its descendants.
+    Trial,
+    /// Somebody else's: a bystander.
+    Other,
+    /// The line names no process.
+    Unnamed,
+}
+
+/// What a kernel line that matters to a trial tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KernelSign {
+    /// The out-of-memory killer took a process because the machine had no memory left.
+    OomKillGlobal,
+    /// The out-of-memory killer took a process because its control group had reached its limit.
+    OomKillCgroup,
+    /// The GPU met an MMU fault (nvgpu's own lines, or its error notifier 31).
+    GpuMmuFault,
+    /// NVIDIA's driver reported an Xid, or nvgpu an error notifier of that number.
+    Xid(u32),
+    /// Another error of the GPU's driver.
+    GpuFault,
+    /// The GPU's firmware did not start: no GPU work is possible in this boot.
+    GpuDead,
+    /// Device memory could not be had (NvMap).
+    NvmapNoMemory,
+    /// A task is stuck in the kernel, or a CPU makes no progress.
+    Stall,
+    /// The kernel met a fault of its own: oops, BUG, SError.
+    KernelFault,
+    /// A program met a fatal signal of its own making.
+    Segfault,
+    /// A supply or thermal limit was hit and clocks were lowered.
+    Throttled,
+}
+
+/// One thing that the kernel said while a trial ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelFinding {
+    /// What it tells of.
+    pub sign: KernelSign,
+    /// Whether the process it names is the trial's.
+    pub whose: Whose,
+    /// The decisive line, cut to [`KERNEL_LINE_BYTES_MAX`].
+    pub line: String,
+}
+
+/// The most bytes of a kernel line that are kept in a finding.
+pub const KERNEL_LINE_BYTES_MAX: usize = 256;
+
+/// By how much the counters of the trial's own control group grew (`memory.events`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MemoryEvents {
+    /// Times the group reached its own limit and nothing could be reclaimed.
+    pub oom: u64,
+    /// Processes of the group that an out-of-memory killer took, whatever ran out of memory.
+    pub oom_kill: u64,
+}
+
+/// A text in the child's output whose meaning is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KnownText {
+    /// NvMap had no memory to give: `NvMapMemAllocInternalTagged: … error 12`.
+    NvmapNoMemory,
+    /// The user may not open the GPU's devices.
+    GpuPermission,
+    /// The library holds no code for this GPU.
+    NoKernelImage,
+    /// A CUDA call ran out of memory and said so.
+    CudaOutOfMemory,
+    /// An assertion that is known to hide an out-of-memory error on Tegra.
+    MaskedOutOfMemory,
+    /// A CUDA error of this number.
+    CudaError(u32),
+    /// The driver did not initialise.
+    DriverInit,
+}
+
 /// Everything the parent observed of one trial in the boot in which it ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -136,6 +220,19 @@ pub struct Outcome {
     /// What the machine's sensors said meanwhile; absent if nothing was sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<TelemetrySummary>,
+    /// What the kernel said between the trial's start and the end of its settling time; absent where nobody listened.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub kernel: Fact<Vec<KernelFinding>>,
+    /// What the trial's control group counted; absent where it had none.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub memory_events: Fact<MemoryEvents>,
+    /// Known texts in the child's output, in the order in which each came first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known_texts: Vec<KnownText>,
+}
+
+fn is_absent<T>(fact: &Fact<T>) -> bool {
+    matches!(fact, Fact::Absent)
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -165,6 +262,9 @@ impl Outcome {
             stderr: OutputBytes::default(),
             leaked: 0,
             telemetry: None,
+            kernel: Fact::Absent,
+            memory_events: Fact::Absent,
+            known_texts: Vec::new(),
         }
     }
 }

@@ -256,7 +256,7 @@ impl<'p> Journal<'p> {
                 self.readable = readable;
                 if panic {
                     let digest = ContentDigest::of(self.uptime_ms.to_string().as_bytes());
-                    self.crashes.push(CrashRecord { digest, kind: CrashKind::Panic });
+                    self.crashes.push(CrashRecord::of(digest, CrashKind::Panic));
                 }
                 self.next_boot();
                 false

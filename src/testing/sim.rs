@@ -128,7 +128,7 @@ impl<'a> SimMachine<'a> {
             results: BTreeMap::new(),
             torn_kept: Vec::new(),
             // A record of some panic long before the run: whoever takes it for news is wrong.
-            crash_records: vec![CrashRecord { digest: ContentDigest::of(b"long ago"), kind: CrashKind::Panic }],
+            crash_records: vec![CrashRecord::of(ContentDigest::of(b"long ago"), CrashKind::Panic)],
             boots: vec![None],
             ran: Vec::new(),
             clock: 0,
@@ -204,7 +204,7 @@ impl<'a> SimMachine<'a> {
         match death {
             Death::Panic => {
                 let digest = ContentDigest::of(format!("panic in boot {}", self.boots.len()).as_bytes());
-                self.crash_records.push(CrashRecord { digest, kind: CrashKind::Panic });
+                self.crash_records.push(CrashRecord::of(digest, CrashKind::Panic));
             }
             Death::PowerLoss => self.crash_records.clear(),
             Death::Watchdog | Death::Planned | Death::HarnessKilled => {}

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Collector;
+use crate::decide::evidence::read_boots as read_list;
 use crate::model::evidence::{Fact, names};
 use crate::model::ids::BootId;
 use crate::perform::host::{Command, Keep, Limit, Sysroot};
@@ -33,13 +34,13 @@ pub const BOOTS_COMMAND: Command<'static> = Command {
 
 /// The boots that the system journal remembers, oldest first.
 pub fn read_boots(sysroot: &Sysroot) -> Fact<Vec<BootId>> {
-    sysroot.output(&BOOTS_COMMAND).and_then(|text| parse_list_boots(&String::from_utf8_lossy(&text)))
+    sysroot.output(&BOOTS_COMMAND).and_then(|text| read_list(&text))
 }
 
 pub(super) fn read(collector: &mut Collector<'_>, boot: &BootId) {
     let sysroot = collector.sysroot;
     let text = sysroot.output(&BOOTS_COMMAND);
-    let boots = text.clone().and_then(|text| parse_list_boots(&String::from_utf8_lossy(&text)));
+    let boots = text.clone().and_then(|text| read_list(&text));
     let before = boots.and_then(|boots| {
         let here = boots.iter().position(|listed| listed == boot);
         here.and_then(|here| here.checked_sub(1)).map_or(Fact::Absent, |before| Fact::Known(boots[before].clone()))
@@ -126,43 +127,9 @@ fn storage(sysroot: &Sysroot) -> Fact<Vec<u8>> {
     }
 }
 
-/// The boots in the output of `journalctl --list-boots`, with or without its header line (systemd 245 to 257).
-pub fn parse_list_boots(text: &str) -> Fact<Vec<BootId>> {
-    let mut boots = Vec::new();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let mut words = line.split_whitespace();
-        let (index, id) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        if index == "IDX" {
-            continue;
-        }
-        let well_formed = index.parse::<i32>().is_ok() && id.len() == 32 && id.is_ascii();
-        let id = well_formed.then(|| {
-            let dashed = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
-            dashed.parse::<BootId>().ok()
-        });
-        match id.flatten() {
-            Some(id) => boots.push(id),
-            None => return Fact::Garbled(line.chars().take(200).collect()),
-        }
-    }
-    if boots.is_empty() { Fact::Absent } else { Fact::Known(boots) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn boots_are_read_with_and_without_a_header() {
-        let old = "-1 1f06b7399e6f4d8eb4cd0d9449a8b993 Sat 2026-05-02 10:00:00 UTC—Sat 2026-05-02 10:05:00 UTC\n\
-                    0 2f06b7399e6f4d8eb4cd0d9449a8b993 Sat 2026-05-02 10:06:00 UTC—Sat 2026-05-02 10:09:00 UTC\n";
-        let new = format!("IDX BOOT ID                          FIRST ENTRY                 LAST ENTRY\n{old}");
-        let boots = parse_list_boots(old);
-        assert_eq!(boots.known().map(Vec::len), Some(2));
-        assert_eq!(boots, parse_list_boots(&new));
-        assert_eq!(parse_list_boots(""), Fact::Absent);
-        assert!(matches!(parse_list_boots("No journal files were found."), Fact::Garbled(_)));
-    }
 
     #[test]
     fn entries_of_another_boot_are_not_taken_for_those_of_this_one() {

@@ -22,7 +22,7 @@ mod save;
 
 use std::collections::BTreeMap;
 
-pub use journal::{BOOTS_COMMAND, parse_list_boots, read_boots};
+pub use journal::{BOOTS_COMMAND, read_boots};
 pub use save::{capture, save};
 
 use crate::model::evidence::{Fact, RawEvidence};

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use rustix::fs::syncfs;
 
-use crate::model::evidence::{Evidence, EvidenceSummary, Fact, Findings, RawEvidence};
+use crate::decide::evidence::findings;
+use crate::model::evidence::{Evidence, EvidenceSummary, Fact, RawEvidence};
 use crate::model::ids::ContentDigest;
-use crate::perform::evidence::{parse_list_boots, read};
+use crate::perform::evidence::read;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
 use crate::perform::host::Sysroot;
 use crate::perform::machine::MachineError;
@@ -27,14 +28,8 @@ const RAW: &str = "raw";
 /// If the boot id cannot be read.
 pub fn capture(sysroot: &Sysroot) -> Result<(Evidence, RawEvidence), MachineError> {
     let raw = read(sysroot)?;
-    let boots = raw.items.get(crate::model::evidence::names::BOOTS).cloned().unwrap_or_default();
-    let findings = Findings {
-        boots: boots.and_then(|text| parse_list_boots(&String::from_utf8_lossy(&text))),
-        // This build interprets no more yet; a cause is never named from what was not looked at.
-        ..Findings::default()
-    };
     let items = raw.items.iter().map(|(name, item)| (name.clone(), in_words(name, item))).collect();
-    Ok((Evidence { boot: raw.boot.clone(), findings, items }, raw))
+    Ok((Evidence { boot: raw.boot.clone(), findings: findings(&raw), items }, raw))
 }
 
 /// An item in words: itself if it is short, else where it is.

@@ -1,10 +1,12 @@
-//! What grows with the size of a matrix or a journal: planning 100,000 cells, folding 100,000 finished trials.
+//! What grows with the size of a matrix, a journal or a log: planning 100,000 cells, folding 100,000 finished trials,
+//! reading 100 MB of a kernel log.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use jetfault::decide::agenda::{Agenda, CellHere};
+use jetfault::decide::kernel_log::classify;
 use jetfault::decide::plan::{Plan, PlanOptions, expand};
 use jetfault::decide::predict::Predictor;
 use jetfault::decide::result::ResultFold;
@@ -99,6 +101,17 @@ fn journal(plan: &Plan, trials: u32) -> Vec<u8> {
     bytes
 }
 
+/// Clean boots of a Tegra, one after the other, with a panic at the end.
+fn kernel_log() -> String {
+    let boot = include_str!("../tests/klog/tegra_boot.log");
+    let mut log = boot.repeat(KERNEL_LOG_BYTES / boot.len());
+    log.push_str("[  122.431880] Kernel panic - not syncing: Fatal exception\n");
+    log
+}
+
+/// As much as the journal of a board is allowed to hold.
+const KERNEL_LOG_BYTES: usize = 100_000_000;
+
 fn scale(c: &mut Criterion) {
     let mut group = c.benchmark_group("scale");
     group.sample_size(10).measurement_time(Duration::from_secs(10));
@@ -125,6 +138,14 @@ fn scale(c: &mut Criterion) {
             })
             .unwrap();
             assert_eq!(state.progress.cells()[0].counted, 100_000);
+        });
+    });
+    let log = kernel_log();
+    group.bench_function("kernel log of 100 MB (under 2 s)", |b| {
+        b.iter(|| {
+            let log = classify(log.lines());
+            assert_eq!(log.findings.len(), 1);
+            black_box(log)
         });
     });
     group.finish();

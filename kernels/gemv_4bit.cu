@@ -163,31 +163,33 @@ DEVICE void gemv_tuned(const u16* x, const u8* packed, const float* absmax, cons
     const u32 own = lane * 4;
     const u32 full = in_features / CHUNK;
     const bool has_half = in_features % CHUNK != 0;
-    const u8* rows[TUNED_ROWS];
-    const float* scales_of_rows[TUNED_ROWS];
+    // Where the first row of the pair begins, and how many elements after it the second one does: fewer registers than
+    // two pairs of pointers, which do not fit on every architecture.
+    const u8* first_row;
+    const float* first_scale;
+    u32 distance;
     uint4 next[TUNED_ROWS];
     float next_scale[TUNED_ROWS];
     const auto aim = [&](u32 row) {
-#pragma unroll
-        for (u32 r = 0; r < TUNED_ROWS; r++) {
-            // A row too many computes the last one again and is not stored.
-            const u64 start = u64(min(row + r, out_features - 1)) * in_features;
-            rows[r] = packed + start / 2;
-            scales_of_rows[r] = absmax + (start >> blocksize_log2);
-        }
+        const u64 start = u64(min(row, out_features - 1)) * in_features;
+        first_row = packed + start / 2;
+        first_scale = absmax + (start >> blocksize_log2);
+        // A row too many computes the last one again and is not stored.
+        distance = row + 1 < out_features ? in_features : 0;
     };
     const auto fetch = [&](u32 chunk) {
         const u32 k = chunk * CHUNK + lane * RUN;
 #pragma unroll
         for (u32 r = 0; r < TUNED_ROWS; r++) {
-            next[r] = __ldcs(reinterpret_cast<const uint4*>(rows[r] + k / 2));
-            next_scale[r] = __ldcs(scales_of_rows[r] + (k >> blocksize_log2));
+            const u32 element = k + r * distance;
+            next[r] = __ldcs(reinterpret_cast<const uint4*>(first_row + element / 2));
+            next_scale[r] = __ldcs(first_scale + (element >> blocksize_log2));
         }
     };
     const auto fetch_half = [&]() {
-        const u32 k = full * CHUNK + half_lane * RUN;
-        next[0] = __ldcs(reinterpret_cast<const uint4*>((is_upper ? rows[1] : rows[0]) + k / 2));
-        next_scale[0] = __ldcs((is_upper ? scales_of_rows[1] : scales_of_rows[0]) + (k >> blocksize_log2));
+        const u32 element = full * CHUNK + half_lane * RUN + (is_upper ? distance : 0);
+        next[0] = __ldcs(reinterpret_cast<const uint4*>(first_row + element / 2));
+        next_scale[0] = __ldcs(first_scale + (element >> blocksize_log2));
     };
     const u32 stride = gridDim.x * TUNED_WARPS * TUNED_ROWS;
     u32 row = (blockIdx.x * TUNED_WARPS + threadIdx.x / WARP) * TUNED_ROWS;

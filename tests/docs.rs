@@ -6,6 +6,7 @@ use std::path::Path;
 use jetfault::cli::exit::Exit;
 use jetfault::decide::classify::OUTCOME_RULES;
 use jetfault::decide::infer::BOOT_RULES;
+use jetfault::decide::kernel_log::rules::KERNEL_RULES;
 use jetfault::model::verdict::{Counted, Verdict};
 
 /// Compares the part of `docs/FILE` between its marks with `want`, or writes it.
@@ -83,6 +84,16 @@ fn the_tables_of_rules_are_the_codes() {
         ));
     }
     check("verdicts.md", "boot-rules", &table);
+}
+
+#[test]
+fn the_table_of_kernel_rules_is_the_codes() {
+    let mut table = String::from("| rule | tells of | weight | class | because |\n|---|---|---|---|---|\n");
+    for rule in KERNEL_RULES {
+        let (name, fault, weight, class, because) = (rule.name, rule.fault, rule.weight, rule.class, rule.because);
+        table.push_str(&format!("| `{name}` | {fault} | {weight} | {class} | {because} |\n"));
+    }
+    check("kernel-log.md", "kernel-rules", &table);
 }
 
 #[test]

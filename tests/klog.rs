@@ -79,18 +79,16 @@ fn verdict(case: &Case, log: &KernelLog) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes the time stamp of the console off.
+/// Takes the time stamp and the caller of the console off.
 fn without_stamp(line: &str) -> &str {
-    let Some(rest) = line.strip_prefix('[') else { return line };
-    let Some((stamp, rest)) = rest.split_once(']') else { return line };
-    if !stamp.trim().bytes().all(|b| b.is_ascii_digit() || b == b'.') {
-        return line;
-    }
-    let caller = rest.trim_start().strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    match caller {
-        Some((caller, rest)) if caller.trim().starts_with(['T', 'C']) => rest.trim_start(),
-        _ => rest.trim_start(),
-    }
+    let bracket = |text: &str, inside: fn(u8) -> bool| {
+        let (within, rest) = text.strip_prefix('[')?.split_once(']')?;
+        within.trim().bytes().all(inside).then(|| rest.trim_start().len())
+    };
+    let Some(rest) = bracket(line, |b| b.is_ascii_digit() || b == b'.') else { return line };
+    let line = &line[line.len() - rest..];
+    let rest = bracket(line, |b| b.is_ascii_digit() || b == b'T' || b == b'C').unwrap_or(line.len());
+    &line[line.len() - rest..]
 }
 
 /// What a log may go through on its way, without a change of its class.

@@ -1,13 +1,14 @@
 //! What a GPU machine has to show: golden conformance, allocator peaks, and speed beside the machine's own ceilings.
 //!
 //! ```text
-//! cargo build --release && cargo run --release --example gpu_check [-- kernels golden memory runs speed]
+//! cargo build --release && cargo run --release --example gpu_check [-- construct kernels golden memory runs speed]
 //! ```
 //! `runs` needs the binary, which the first command builds; it lies beside the examples or where `JETFAULT` says.
 //!
 //! Prints tables in Markdown, for docs/measurements.md. Exits with 1 if a bit or a byte is not what it has to be; a
 //! speed is a figure and never a failure.
 
+mod construct;
 mod golden;
 mod memory;
 mod runs;
@@ -57,6 +58,12 @@ fn main() -> ExitCode {
 fn check() -> Result<Verdict, GpuError> {
     let parts: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
+    if wanted("construct") {
+        construct::measure();
+        if parts.len() == 1 {
+            return Ok(Verdict::default());
+        }
+    }
     let start = Instant::now();
     let context = Context::open(0)?;
     let opened = start.elapsed();

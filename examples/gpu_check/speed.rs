@@ -4,7 +4,6 @@
 //! holds what it reads; the figure is the median.
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use jetfault::model::settings::{Blocksize, Code, FloatType, Shape};
 use jetfault::workload::gpu::blas::{Blas, Product};
@@ -12,7 +11,6 @@ use jetfault::workload::gpu::driver::{Context, Stream, Timer};
 use jetfault::workload::gpu::error::GpuError;
 use jetfault::workload::gpu::kernels::{Gemv, Kernels, Packing, Tuning};
 use jetfault::workload::gpu::tensor::Tensor;
-use jetfault::workload::host_weight::{HostWeight, WeightSource};
 use jetfault::workload::reference::codebook::{CodeBook, dynamic_map};
 use jetfault::workload::reference::philox_init::{Purpose, Stream as RandomStream};
 
@@ -121,7 +119,7 @@ pub(crate) fn measure(context: &Rc<Context>) -> Result<(), GpuError> {
             100.0 * rate / read
         );
     }
-    construct(layer('C').shape)
+    Ok(())
 }
 
 /// Copy (bytes read and written), read and fill in GB/s, over 4 GiB.
@@ -135,16 +133,6 @@ fn ceilings(context: &Rc<Context>, kernels: &Kernels) -> Result<[f64; 3], GpuErr
     let fill = median(context, |_| b.fill(2, STREAM))?;
     let rate = |bytes: u64, us: f64| bytes as f64 / us / 1e3;
     Ok([rate(2 * BYTES, copy), rate(BYTES, read), rate(BYTES, fill)])
-}
-
-/// Making the fp32 weight on all threads of the host.
-fn construct(shape: Shape) -> Result<(), GpuError> {
-    let start = Instant::now();
-    let weight = HostWeight::construct(WeightSource { shape, seed: 1, number: 0 })?;
-    let seconds = start.elapsed().as_secs_f64();
-    println!("\nHost construction of C: {seconds:.3} s on {} threads", rayon::current_num_threads());
-    drop(weight);
-    Ok(())
 }
 
 impl Bench<'_> {

@@ -18,6 +18,9 @@ pub mod evidence;
 pub mod infer;
 
 pub mod kernel_log;
+pub mod telemetry;
+
+pub mod tegrastats;
 
 pub mod run;
 

@@ -20,6 +20,8 @@ pub mod verdict;
 
 pub mod outcome;
 
+pub mod telemetry;
+
 pub mod evidence;
 
 pub mod kernel_log;
@@ -27,6 +29,8 @@ pub mod kernel_log;
 pub mod jetson;
 
 pub mod protocol;
+
+pub mod injection;
 
 pub mod fitness;
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::evidence::Fact;
 use crate::model::protocol::{Failure, Mismatch};
+use crate::model::telemetry::TelemetrySummary;
 use crate::model::verdict::StageName;
 
 /// How the child process ended, as the operating system tells it.
@@ -216,6 +217,9 @@ pub struct Outcome {
     /// Processes of the trial that were still there after its end and were killed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub leaked: u32,
+    /// What the machine's sensors said meanwhile; absent if nothing was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<TelemetrySummary>,
     /// What the kernel said between the trial's start and the end of its settling time; absent where nobody listened.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub kernel: Fact<Vec<KernelFinding>>,
@@ -257,6 +261,7 @@ impl Outcome {
             stdout: OutputBytes::default(),
             stderr: OutputBytes::default(),
             leaked: 0,
+            telemetry: None,
             kernel: Fact::Absent,
             memory_events: Fact::Absent,
             known_texts: Vec::new(),

@@ -17,12 +17,13 @@ use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Invoker, RebootAsked, Started};
 use crate::model::outcome::EndedBy;
-use crate::model::settings::Keep;
+use crate::model::settings::{self, GpuPm, Keep, Settings};
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
 use crate::perform::evidence;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
 use crate::perform::host::{self, Sysroot};
+use crate::perform::injector::{Injector, Moment};
 use crate::perform::journal::Durable;
 use crate::perform::launching::{self, TrialContext};
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
@@ -30,6 +31,7 @@ use crate::perform::orphans::end_orphans;
 use crate::perform::processes::RunMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
 use crate::perform::supervise::{Child, Launch, OUTPUT_BYTES_MAX, Program, Supervisor};
+use crate::perform::telemetry::{GpuLoad, Telemetry};
 
 /// What a machine carries a run through with.
 pub struct Linux<'a> {
@@ -45,7 +47,9 @@ pub struct Linux<'a> {
     raw_evidence: BTreeMap<String, Fact<Vec<u8>>>,
     supervisor: Supervisor,
     child: Option<Child>,
+    telemetry: Telemetry,
     artifacts: Artifacts,
+    injector: Injector,
     mark: RunMark,
     signal: Arc<AtomicUsize>,
 }
@@ -87,6 +91,7 @@ impl<'a> Linux<'a> {
             run,
             results,
             plan,
+            telemetry: Telemetry::new(setting.sysroot.clone()),
             sysroot: setting.sysroot,
             invoker: setting.invoker,
             matrix_dir: setting.matrix_dir,
@@ -96,6 +101,7 @@ impl<'a> Linux<'a> {
             supervisor,
             child: None,
             artifacts: Artifacts::default(),
+            injector: Injector::new(run.file(names::INJECTED)),
             mark: RunMark::new(&run.id, &run.path),
             signal: setting.signal,
         })
@@ -121,18 +127,45 @@ impl<'a> Linux<'a> {
             script: self.script.as_deref(),
         };
         let program = launching::program(cell, context).map_err(io::Error::other)?;
+        let environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
         self.artifacts = Artifacts::of(&program, cell.settings.watch.keep, &trial_dir);
+        self.injector.arm(trial, launching::machine_fault(cell, context));
+        self.injector.notice(Moment::Start);
+        self.commit_due_fault().map_err(io::Error::other)?;
         let launch = Launch {
             program,
             run: &self.mark,
             trial_dir: &trial_dir,
-            environment: launching::environment(&cell.settings, context).map_err(io::Error::other)?,
+            environment,
             deadlines: launching::deadlines(&cell.settings, gpu),
             output_bytes_max: OUTPUT_BYTES_MAX,
             invoker: Some(&self.invoker),
         };
-        self.child = Some(self.supervisor.start(started, launch).map_err(io::Error::other)?);
+        if cell.settings.telemetry == settings::Telemetry::On {
+            self.telemetry.begin(&trial_dir, gpu_load(&cell.settings))?;
+        }
+        let child = self.supervisor.start(started, launch).map_err(io::Error::other);
+        self.child = Some(child.inspect_err(|_| drop(self.telemetry.finish()))?);
         Ok(())
+    }
+}
+
+impl Linux<'_> {
+    /// Commits the fault of the whole machine that is due, if one is.
+    fn commit_due_fault(&mut self) -> Result<(), MachineError> {
+        if !self.injector.is_due() {
+            return Ok(());
+        }
+        let boot = self.sysroot.boot_id()?;
+        self.injector.commit(&boot, host::now())
+    }
+}
+
+/// Cells that leave the GPU idle, or change how it saves power, must not be kept awake.
+fn gpu_load(settings: &Settings) -> GpuLoad {
+    match (settings.gap.ms(), settings.gpu_pm) {
+        (0, GpuPm::Kept) => GpuLoad::Read,
+        (_, GpuPm::Kept | GpuPm::On | GpuPm::Auto) => GpuLoad::LeftAlone,
     }
 }
 
@@ -256,10 +289,18 @@ impl Machine for Linux<'_> {
     }
 
     fn child_event(&mut self, wait: Duration) -> Result<ChildEvent, MachineError> {
+        // The event of last time was recorded in between, and a child that waited for its stage was answered.
+        self.commit_due_fault()?;
         let child = self.child.as_mut().ok_or_else(|| MachineError::new("watch", io::ErrorKind::NotFound.into()))?;
-        let event = self.supervisor.next_event(child, wait);
-        if let ChildEvent::Ended(outcome) = &event {
+        let mut event = self.supervisor.next_event(child, wait);
+        match &event {
+            ChildEvent::Running { .. } => self.injector.notice(Moment::Running),
+            ChildEvent::Stage { stage, .. } => self.injector.notice(Moment::Stage(stage)),
+            ChildEvent::Quiet | ChildEvent::Ended(_) => {}
+        }
+        if let ChildEvent::Ended(outcome) = &mut event {
             self.child = None;
+            outcome.telemetry = self.telemetry.finish();
             let passed = classify(outcome).0.verdict == Verdict::Pass;
             std::mem::take(&mut self.artifacts).clear(passed);
         }
@@ -279,13 +320,11 @@ impl Machine for Linux<'_> {
     }
 
     fn sync_output(&mut self) -> Result<(), MachineError> {
-        match &mut self.child {
-            Some(child) => self
-                .supervisor
-                .sync_output(child)
-                .map_err(|source| MachineError::new("make the child's output durable", source)),
-            None => Ok(()),
+        let failed = |what: &'static str| move |source| MachineError::new(format!("make {what} durable"), source);
+        if let Some(child) = &mut self.child {
+            self.supervisor.sync_output(child).map_err(failed("the child's output"))?;
         }
+        self.telemetry.sync().map_err(failed("the telemetry"))
     }
 
     fn reboot(&mut self, _asked: &Durable<RebootAsked>, _here: &BootId) -> Result<(), MachineError> {

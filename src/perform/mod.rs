@@ -36,6 +36,9 @@ pub mod evidence;
 
 pub mod launching;
 
+pub mod injector;
+pub mod telemetry;
+
 pub mod doctor;
 
 pub mod linux;

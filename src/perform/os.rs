@@ -1,6 +1,6 @@
 //! The system calls of the parent that no safe wrapper offers: `wait4`, which tells how a child ended together with the
-//! memory it took; `adjtimex`, which tells whether the clock is right; and a drive's own command for its power counters.
-//! It owns nothing else; everything that rustix wraps safely is called there.
+//! memory it took; `sched_setscheduler`; `adjtimex`, which tells whether the clock is right; and a drive's own command
+//! for its power counters. It owns nothing else; everything that rustix wraps safely is called there.
 
 #![expect(unsafe_code, reason = "none of these calls has a safe wrapper, and no file says the same")]
 
@@ -41,6 +41,22 @@ pub(super) fn try_reap(pid: Pid) -> io::Result<Option<Reaped>> {
             status: ExitStatus::from_raw(status),
             peak_host: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
         })),
+    }
+}
+
+/// Gives the calling thread, and those that it starts, the highest real-time priority: nothing but the kernel's own stop
+/// tasks and deadline tasks runs before it (sched(7)).
+///
+/// # Errors
+/// Without `CAP_SYS_NICE`.
+pub(super) fn become_most_urgent() -> io::Result<()> {
+    // SAFETY: the call has no preconditions.
+    let sched_priority = unsafe { libc::sched_get_priority_max(libc::SCHED_FIFO) };
+    let param = libc::sched_param { sched_priority };
+    // SAFETY: 0 is the calling thread, and the pointer is to a live value that the call only reads.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -5,6 +5,7 @@
 use rayon::prelude::*;
 
 use super::fast::weights::{PIECE, weight_piece};
+use super::os;
 use super::reference::philox_init::{Purpose, Stream, weight_scale};
 use super::spec::LayerError;
 use crate::model::settings::Shape;
@@ -30,6 +31,9 @@ impl WeightSource {
 /// Pieces that one task makes at least.
 const TASK_PIECES: usize = 1 << 6;
 
+/// Pieces whose pages are asked for at a time: 2 MiB, what one table of the processor maps.
+const PAGED_PIECES: usize = (2 << 20) / size_of::<[f32; PIECE]>();
+
 /// A dense weight of shape (out, in), row-major, uniform in ±1/sqrt(in).
 #[derive(Debug)]
 pub struct HostWeight {
@@ -48,6 +52,11 @@ impl HostWeight {
         let mut pieces: Vec<[f32; PIECE]> = Vec::new();
         let bytes = count.saturating_mul(size_of::<[f32; PIECE]>());
         pieces.try_reserve_exact(count).map_err(|_| LayerError::HostMemory { what: "the fp32 weight", bytes })?;
+        // Half of the time goes into pages, and threads that take faults side by side wait for each other.
+        pieces.spare_capacity_mut()[..count].par_chunks_mut(PAGED_PIECES).for_each(|pages| {
+            // What is not brought here comes with the first write.
+            os::populate(pages);
+        });
         let (stream, scale) = (source.stream(), weight_scale(source.shape.width()));
         (0..count)
             .into_par_iter()

@@ -90,11 +90,17 @@ pub const KERNEL_RULES: &[KernelRule] = &[
     // An exception in the kernel's own code.
     KernelRule {
         holds: &["[#"],
-        // The vendor's word varies, the number of the oops in brackets does not: `Oops: 0002 [#1]`, `invalid opcode:
-        // 0000 [#1]`, `Internal error: Oops: 96000004 [#1]`, `Oops: Kernel access of bad area, sig: 11 [#1]`.
-        pattern: r"(?:(?P<about>[A-Za-z][^:]*)?: [0-9a-fA-F]{1,16}|^Oops.*) \[#[0-9]{1,4}\]",
+        // Every exception has its words and the number of the oops in brackets: `Oops: 0002 [#1]`, `Internal error: Oops:
+        // 96000004 [#1]`, `invalid opcode: 0000 [#1]`. A console may run them into the message before.
+        pattern: r"(?:^|[a-z])(?P<about>(?:kernel |segment-related )?(?:Oops|Internal error|Kernel BUG|general protection fault|invalid opcode|divide[ _]error|int3|stack segment|segment not present|invalid TSS|alignment check|control protection fault|double[ -]fault|simd exception|stack overflow)(?:[:,( -].*)?) \[#[0-9]{1,4}\]",
         because: "the kernel counts its oopses in brackets",
         ..rule("oops", Oops, Fault, LogClass::Oops)
+    },
+    KernelRule {
+        holds: &["PANIC: double fault"],
+        pattern: r"^(?:traps: )?(?P<about>PANIC: double fault)",
+        because: "an exception came while the kernel entered another",
+        ..rule("double-fault", Oops, Fault, LogClass::Oops)
     },
     KernelRule {
         holds: &["nable to handle "],

@@ -268,7 +268,7 @@ fn lines_that_say_the_same_are_counted_and_a_flood_hides_nothing() {
 fn only_the_lines_of_a_trial_count_for_it() {
     let oops = "[   30.000000] Oops: 0002 [#1] SMP";
     let stall = "[   40.000000] rcu: INFO: rcu_preempt self-detected stall on CPU";
-    let begin = |round| format!("[   35.000000] {}", begin_marker(&trial(round)));
+    let begin = |round| format!("May 06 08:11:09 board unknown: {}", begin_marker(&trial(round)));
     let end = |round| format!("12,9,36000000,-;{}", end_marker(&trial(round)));
     let (whole, marked) = (LogWindow::Unmarked, LogWindow::Marked);
     for (lines, class, window) in [
@@ -295,6 +295,67 @@ fn a_message_from_the_journal_needs_no_prefix() {
     classifier.feed_message(Message { text, speaker: Speaker::Kernel, uptime_us: Some(7) });
     let log = classifier.finish();
     assert_eq!((log.findings[0].line, log.findings[0].uptime_us), (2, Some(7)));
+}
+
+#[test]
+fn what_public_reports_quote_gets_its_class() {
+    for (lines, class, faults) in [
+        // https://github.com/OE4T/meta-tegra/issues/468
+        (
+            vec![
+                "[  382.131942] sched: RT throttling activated for rt_rq ffffffc0fefd8ea8 (cpu 1)",
+                "[  382.132025] CPU1: SError detected, daif=140, spsr=0x40000045, mpidr=80000001, esr=bf000002",
+                "[  403.142401] INFO: rcu_preempt detected stalls on CPUs/tasks:",
+            ],
+            LogClass::HardwareError,
+            vec![KernelFault::Serror, KernelFault::RcuStall],
+        ),
+        // https://forums.developer.nvidia.com/t/371272: 154 is the consequence, not the cause.
+        (
+            vec![
+                "NVRM: Xid (PCI:0000:01:00): 62, 323f0f30 0000c3d8 00000000 206dae68",
+                "NVRM: GPU0 _kgspRpcGspEventPmuHalted: Received signal from GSP that PMU has halted.",
+                "NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+            ],
+            LogClass::Gpu,
+            vec![KernelFault::GpuFault, KernelFault::GpuDead],
+        ),
+        // https://github.com/pyavitz/debian-image-builder/issues/98
+        (
+            vec![
+                "kernel: thermal thermal_zone0: gpu-thermal: critical temperature reached, shutting down",
+                "kernel: reboot: HARDWARE PROTECTION shutdown (Temperature too high)",
+            ],
+            LogClass::Thermal,
+            vec![KernelFault::Thermal, KernelFault::Thermal],
+        ),
+        // https://forums.developer.nvidia.com/t/158055: the text says over-current, the comparator is that of the voltage.
+        (
+            vec!["System throttled due to Over-current.", "soctherm: OC ALARM 0x00000001"],
+            LogClass::Power,
+            vec![KernelFault::UnderVoltage],
+        ),
+        // https://github.com/ollama/ollama/issues/1289
+        (
+            vec![
+                "NvRmMemInitNvmap failed with Permission denied",
+                "549: Memory Manager Not supported",
+                "****NvRmMemInit failed**** error type: 196626",
+            ],
+            LogClass::Environment,
+            vec![KernelFault::NvmapDenied],
+        ),
+        // https://github.com/0xShug0/audio.cpp/issues/12
+        (
+            vec!["NvMapMemAllocInternalTagged: 1075072515 error 12", "NvMapMemHandleAlloc: error 0"],
+            LogClass::GpuMemory,
+            vec![KernelFault::NvmapFailure, KernelFault::NvmapFailure],
+        ),
+    ] {
+        let log = log(&lines);
+        let found: Vec<_> = log.findings.iter().map(|finding| finding.fault).collect();
+        assert_eq!((log.class, found), (class, faults), "{lines:?}");
+    }
 }
 
 #[test]

@@ -82,6 +82,13 @@ pub struct Recording {
     pub denied: BTreeMap<String, String>,
 }
 
+/// The same root; what is read there is not remembered.
+impl Clone for Sysroot {
+    fn clone(&self) -> Self {
+        Self { root: self.root.clone(), captured: self.captured.clone(), recording: None }
+    }
+}
+
 impl Sysroot {
     /// The machine under `root`; `/` for this one.
     pub fn new(root: PathBuf) -> Self {

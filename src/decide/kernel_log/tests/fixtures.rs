@@ -74,10 +74,13 @@ pub(super) const MATCHED: &[(&str, &[&str])] = &[
             "divide_error: 0000 [#1] PREEMPT SMP",
             "stack segment: 0000 [#1] SMP",
             "double fault: 0000 [#1] SMP",
+            "Kernel BUG [#1]",
+            "kernel stack overflow (double-fault): 0000 [#1] PREEMPT SMP",
             // The console ran two messages together.
             "kasan: GPF could be caused by NULL-ptr deref or user memory accessgeneral protection fault: 0000 [#1] SMP",
         ],
     ),
+    ("double-fault", &["PANIC: double fault, error_code: 0x0", "traps: PANIC: double fault, error_code: 0x0"]),
     (
         "bad-access",
         &[
@@ -380,6 +383,8 @@ pub(super) const INNOCENT: &[&str] = &[
     "tegra-pmc: ### PMC reset source: BCCPLEXWDT",
     "pstore: Using crash dump compression: deflate",
     "random: get_random_bytes called from oops_exit+0x58/0x80 with crng_init=0",
+    "md: resync: 5 [#1]",
+    "board python3[77]: Oops: 0002 [#1] SMP",
     // Hardware errors that are tests, corrected, or only counted.
     "mce: Machine check injector initialized",
     "mce: [Hardware Error]: Machine check events logged",

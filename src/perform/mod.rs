@@ -34,11 +34,15 @@ pub mod host;
 
 pub mod evidence;
 
+pub mod redact;
+
 pub mod launching;
 
 pub mod injector;
 pub mod telemetry;
 
 pub mod doctor;
+
+pub mod capture;
 
 pub mod linux;

@@ -17,8 +17,13 @@ const KILL_PATIENCE: Duration = Duration::from_secs(1);
 const COMPLAINT_BYTES_MAX: u64 = 2048;
 
 /// Words of commands that mean that nothing is there rather than that it may not be read.
-const ABSENCE: [&str; 4] =
-    ["No journal files were found", "No such boot ID in journal", "No journal boot entry found", "No data available"];
+const ABSENCE: [&str; 5] = [
+    "No journal files were found",
+    "No such boot ID in journal",
+    "No journal boot entry found",
+    "No data available",
+    "no packages found",
+];
 
 /// Words of a command that shows only a part: what the system said is then unknown, though something was printed.
 const PARTIAL: &str = "not seeing messages from other users";

@@ -182,7 +182,8 @@ impl Sysroot {
         (line, release, packages)
     }
 
-    fn l4t_packages(&self) -> Fact<Vec<String>> {
+    /// Releases and build stamps of the installed packages of Jetson Linux, each once.
+    pub fn l4t_packages(&self) -> Fact<Vec<String>> {
         let argv = ["dpkg-query", "--showformat=${db:Status-Status} ${Version}\\n", "--show", "nvidia-l4t-*"];
         let all = Command { file: "dpkg-query-nvidia-l4t.txt", argv: &argv, patience: PATIENCE, limit: SHORT };
         let core = ["dpkg-query", "--showformat=installed ${Version}\\n", "--show", "nvidia-l4t-core"];

@@ -203,7 +203,10 @@ class Machine:
         self.power_cycles = self.unsafe_shutdowns = 0
         self.process = None
         self.lines = queue.Queue()
+        # What the guest said, with the seconds at which it arrived.
         self.said = []
+        for kept in [".console", ".talk"]:
+            disk.with_suffix(kept).unlink(missing_ok=True)
 
     def __enter__(self):
         return self
@@ -217,7 +220,7 @@ class Machine:
         """Switches the power on."""
         self.power_cycles += 1
         words = (
-            f"console=ttyS0 quiet loglevel=1 panic=1 mitigations=off nokaslr random.trust_cpu=on audit=0 "
+            f"console=ttyS0 quiet loglevel=4 panic=1 mitigations=off nokaslr random.trust_cpu=on audit=0 "
             f"memmap=2M${RAMOOPS:#x} vm.power_cycles={self.power_cycles} "
             f"vm.unsafe_shutdowns={self.unsafe_shutdowns} {self.words}"
         )
@@ -246,11 +249,16 @@ class Machine:
         try:
             line = self.lines.get(timeout=max(0.01, until - time.monotonic()))
         except queue.Empty:
-            tail = "\n  ".join(self.said[-20:])
+            tail = "\n  ".join(line for _, line in self.said[-20:])
             raise Failure(f"the machine said nothing more in time; its last words were\n  {tail}") from None
         if line is not None:
-            self.said.append(line)
+            self._heard(line)
         return line
+
+    def _heard(self, line):
+        self.said.append((time.monotonic(), line))
+        with open(self.disk.with_suffix(".talk"), "a") as talk:
+            talk.write(f"{line}\n")
 
     def wait_for(self, pattern, patience=PATIENCE):
         """The next line that matches; the power must stay on."""
@@ -266,4 +274,4 @@ class Machine:
         self.process.wait()
         self.unsafe_shutdowns += 1
         while (line := self.lines.get()) is not None:
-            self.said.append(line)
+            self._heard(line)

@@ -26,11 +26,11 @@ def good_lines(journal):
 class Results:
     """One run's directory as a disk holds it."""
 
-    def __init__(self, directory):
-        runs = sorted(path for path in directory.iterdir() if (path / "plan.json").exists())
-        if len(runs) != 1:
-            raise Failure(f"{directory} holds {len(runs)} runs instead of one")
-        self.path = runs[0]
+    def __init__(self, path):
+        self.path = path
+        self.name = path.name.rpartition("-")[0]
+        if not (path / "plan.json").exists():
+            raise Failure(f"there is no run at {path}")
         self.lines = good_lines((self.path / "journal.jsonl").read_bytes())
         self.records = [json.loads(line) for line in self.lines]
         self.labels = {cell["id"]: cell["label"] for cell in json.loads((self.path / "plan.json").read_text())["cells"]}
@@ -67,7 +67,7 @@ class Results:
         judged = self.judged()
         known = collections.Counter((*self.place(trial), judgement["verdict"]) for trial, (_, judgement) in judged.items())
         told = collections.Counter()
-        for _, line in said:
+        for line in said:
             if found := TOLD.match(line):
                 told[(found[1], int(found[2]), found[3])] += 1
         if lost := told - known:

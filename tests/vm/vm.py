@@ -148,11 +148,20 @@ def small_image(kernel, harness):
     settings = "[Journal]\nStorage=persistent\nSyncIntervalSec=1s\nSystemMaxUse=16M\nRateLimitIntervalSec=0\n"
     (tree / "etc/systemd").mkdir()
     (tree / "etc/systemd/journald.conf").write_text(settings)
-    order = kernel.modules(["virtio_pci", "nvme", "ext4", "crc32c_generic", "ramoops", "i6300esb"])
+    add_modules(tree, kernel)
+    return pack(tree, CACHE / "small.cpio")
+
+
+def add_modules(tree, kernel):
+    """What the machine needs to see its disk, its crash records and its watchdog."""
+    order = kernel.modules(["nvme", "ext4", "crc32c_generic", "ramoops", "i6300esb"])
     for module in order:
         copy(module, tree / "modules" / module.name)
     (tree / "modules/order").write_text("".join(f"{module.name}\n" for module in order))
-    image = CACHE / "small.cpio"
+
+
+def pack(tree, image):
+    """An initramfs, not compressed: under emulation that would cost each boot a second."""
     with open(image, "wb") as out:
         names = subprocess.run(["find", ".", "-print0"], cwd=tree, stdout=subprocess.PIPE, check=True).stdout
         subprocess.run(["cpio", "--null", "-o", "-H", "newc", "--quiet"], cwd=tree, input=names, stdout=out, check=True)

@@ -64,9 +64,9 @@ class Scenario:
         self.machine, self.place = machine, place
         self.codes = []
 
-    def carry_through(self, react=lambda line: None, patience=PATIENCE):
-        """Lets the machine boot until its service is through; it is switched on again whenever it is off. `react` hears
-        each line and may cut the power."""
+    def carry_through(self, is_cue=lambda line: False, patience=PATIENCE):
+        """Lets the machine boot until its service is through; it is switched on again whenever it is off. On a line that
+        is the cue the power is cut."""
         with self.machine as machine:
             while not self.codes:
                 machine.start()
@@ -76,7 +76,9 @@ class Scenario:
                         until = time.monotonic() + patience
                     if ended := re.match(r"=== end (\d+)", line):
                         self.codes.append(int(ended[1]))
-                    react(line)
+                    if is_cue(line):
+                        machine.cut()
+                        break
 
     def results(self, name):
         """The run of that name on the disk, checked for what must always hold."""

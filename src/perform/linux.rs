@@ -19,6 +19,7 @@ use crate::model::outcome::EndedBy;
 use crate::model::settings::Keep;
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
+use crate::perform::companion::{Companion, Surroundings};
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
 use crate::perform::host::{self, Sysroot};
 use crate::perform::journal::Durable;
@@ -27,7 +28,9 @@ use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
 use crate::perform::orphans::end_orphans;
 use crate::perform::processes::RunMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
-use crate::perform::supervise::{Child, Launch, OUTPUT_BYTES_MAX, Program, Supervisor};
+use crate::perform::supervise::{
+    Child, CompanionMark, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, Supervisor,
+};
 
 /// What a machine carries a run through with.
 pub struct Linux<'a> {
@@ -41,6 +44,9 @@ pub struct Linux<'a> {
     journal: File,
     supervisor: Supervisor,
     child: Option<Child>,
+    companion: Option<Companion>,
+    /// The changes that the cell of the trial makes to the environment.
+    environment: Vec<EnvChange>,
     artifacts: Artifacts,
     mark: RunMark,
     signal: Arc<AtomicUsize>,
@@ -90,6 +96,8 @@ impl<'a> Linux<'a> {
             journal,
             supervisor,
             child: None,
+            companion: None,
+            environment: Vec::new(),
             artifacts: Artifacts::default(),
             mark: RunMark::new(&run.id, &run.path),
             signal: setting.signal,
@@ -116,18 +124,59 @@ impl<'a> Linux<'a> {
             script: self.script.as_deref(),
         };
         let program = launching::program(cell, context).map_err(io::Error::other)?;
+        self.environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
         self.artifacts = Artifacts::of(&program, cell.settings.watch.keep, &trial_dir);
         let launch = Launch {
             program,
             run: &self.mark,
             trial_dir: &trial_dir,
-            environment: launching::environment(&cell.settings, context).map_err(io::Error::other)?,
+            environment: self.environment.clone(),
             deadlines: launching::deadlines(&cell.settings, gpu),
             output_bytes_max: OUTPUT_BYTES_MAX,
             invoker: Some(&self.invoker),
         };
-        self.child = Some(self.supervisor.start(started, launch).map_err(io::Error::other)?);
+        let dir = trial_dir.join(names::COMPANION);
+        let plan = launching::companion(cell, context).map_err(io::Error::other)?;
+        self.companion = plan.map(|plan| Companion::new(plan, CompanionMark::of(started, &self.mark), &dir));
+        if let Some(companion) = &mut self.companion {
+            make_trial_dir(&dir, &self.invoker)?;
+            let surroundings = Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
+            companion.begin(&mut self.supervisor, surroundings)?;
+        }
+        match self.supervisor.start(started, launch) {
+            Ok(child) => self.child = Some(child),
+            Err(error) => {
+                if let Some(mut companion) = self.companion.take() {
+                    companion.conclude(&mut self.supervisor);
+                }
+                return Err(io::Error::other(error));
+            }
+        }
         Ok(())
+    }
+
+    /// Starts, watches and ends the companion as the child's `event` asks for.
+    fn mind_companion(&mut self, event: &mut ChildEvent) {
+        let Some(companion) = &mut self.companion else { return };
+        let supervisor = &mut self.supervisor;
+        match event {
+            ChildEvent::Ended(outcome) => {
+                companion.conclude(supervisor);
+                return self.companion.take().into_iter().for_each(|companion| companion.tell(outcome));
+            }
+            // The child ended; what is watched now is what it left.
+            ChildEvent::Stage { stage, .. } if stage.as_str() == SETTLE_STAGE => companion.end(supervisor),
+            event if companion.is_due(event) => {
+                let surroundings =
+                    Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
+                companion.start(supervisor, surroundings);
+            }
+            ChildEvent::Running { .. } | ChildEvent::Stage { .. } | ChildEvent::Quiet => {}
+        }
+        companion.look(supervisor);
+        if let (Some(_), Some(child)) = (companion.failure(), &mut self.child) {
+            supervisor.end(child, EndedBy::Companion);
+        }
     }
 }
 
@@ -258,7 +307,8 @@ impl Machine for Linux<'_> {
 
     fn child_event(&mut self, wait: Duration) -> Result<ChildEvent, MachineError> {
         let child = self.child.as_mut().ok_or_else(|| MachineError::new("watch", io::ErrorKind::NotFound.into()))?;
-        let event = self.supervisor.next_event(child, wait);
+        let mut event = self.supervisor.next_event(child, wait);
+        self.mind_companion(&mut event);
         if let ChildEvent::Ended(outcome) = &event {
             self.child = None;
             let passed = classify(outcome).0.verdict == Verdict::Pass;

@@ -34,6 +34,8 @@ pub mod host;
 
 pub mod launching;
 
+pub mod companion;
+
 pub mod doctor;
 
 pub mod linux;

@@ -4,6 +4,7 @@
 mod bench;
 
 mod bad_input;
+mod companion;
 mod deaths;
 mod readers;
 mod runs;

@@ -92,7 +92,10 @@ mod tests {
             ("CUDA error: an illegal memory access was encountered", Some(KnownText::CudaError(700))),
             ("CUDA Error 700 (Illegal Memory Access) in a helper", Some(KnownText::CudaError(700))),
             ("RuntimeError: CUDA error: unspecified launch failure", Some(KnownText::CudaError(719))),
-            ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", Some(KnownText::CudaOutOfMemory)),
+            (
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+                Some(KnownText::CudaOutOfMemory),
+            ),
             ("NVML_SUCCESS == r INTERNAL ASSERT FAILED at x.cpp:995", Some(KnownText::MaskedOutOfMemory)),
             ("Error named symbol not found at line 233 in file /src/csrc/ops.cu", Some(KnownText::NoKernelImage)),
             ("CUDA error 209", Some(KnownText::NoKernelImage)),

@@ -38,6 +38,7 @@ pub mod redact;
 
 pub mod launching;
 
+pub mod companion;
 pub mod injector;
 pub mod telemetry;
 

@@ -4,7 +4,7 @@
 
 use std::io::{self, ErrorKind, Read};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use super::sysroot::{Keep, Limit, TEXT_BYTES_MAX, read_within};
@@ -127,10 +127,7 @@ fn drain(mut pipe: impl Read + Send + 'static, limit: Limit) -> Receiver<io::Res
 
 fn receive(pipe: &Receiver<io::Result<Vec<u8>>>, until: Instant) -> Option<io::Result<Vec<u8>>> {
     let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
-    match pipe.recv_timeout(left) {
-        Ok(read) => Some(read),
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-    }
+    pipe.recv_timeout(left).ok()
 }
 
 #[cfg(test)]

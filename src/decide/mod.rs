@@ -9,6 +9,8 @@ pub mod order;
 
 pub mod predict;
 
+pub mod power_mode;
+
 pub mod agenda;
 
 pub mod classify;

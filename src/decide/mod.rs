@@ -9,7 +9,9 @@ pub mod order;
 
 pub mod predict;
 
-pub mod power_mode;
+pub mod start_state;
+
+pub mod arrange;
 
 pub mod agenda;
 
@@ -29,6 +31,8 @@ pub mod tegrastats;
 pub mod run;
 
 pub mod step;
+
+pub mod prepare;
 
 pub mod result;
 

@@ -16,6 +16,10 @@ pub mod settings;
 
 pub mod machine_setting;
 
+pub mod power_mode;
+
+pub mod start_state;
+
 pub mod matrix;
 
 pub mod verdict;

@@ -12,3 +12,4 @@ mod deaths;
 mod machines;
 mod readers;
 mod runs;
+mod settings;

@@ -1,3 +1,5 @@
+//! Constructed configurations of three boards, and every form of an answer.
+
 use super::*;
 
 /// The constructed configuration of a board.
@@ -124,12 +126,20 @@ fn every_form_of_an_answer_is_read() {
         ("bash: nvpmodel: command not found\n".to_owned(), None),
         (String::new(), None),
     ] {
-        assert_eq!(parse_query(&output).map(|mode| mode.to_string()).as_deref(), expected, "{output:?}");
+        assert_eq!(PowerMode::from_query(&output).map(|mode| mode.to_string()).as_deref(), expected, "{output:?}");
     }
-    for (text, expected) in
-        [("pmode:0002 fmode:quiet\n", Some(2)), ("pmode:0002", Some(2)), ("fmode:cool", None), ("pmode:x", None)]
-    {
-        assert_eq!(parse_status(text), expected, "{text}");
+    let conf = "# < POWER_MODEL ID=2 NAME=OLD >\n< POWER_MODEL ID=0 NAME=15W >\n<POWER_MODEL ID=2 NAME=MAXN_SUPER >\n";
+    let modes: [(&str, Option<&str>); 6] = [
+        ("pmode:0002 fmode:quiet\n", Some("MAXN_SUPER (2)")),
+        ("pmode:0002", Some("MAXN_SUPER (2)")),
+        ("pmode:0000 fmode:fan_mode_quiet", Some("15W (0)")),
+        ("pmode:0001", None),
+        ("fmode:cool", None),
+        ("pmode:x", None),
+    ];
+    for (status, expected) in modes {
+        let mode = PowerMode::from_status(status, conf).map(|mode| mode.to_string());
+        assert_eq!(mode.as_deref(), expected, "{status}");
     }
 }
 
@@ -139,10 +149,10 @@ fn what_came_of_a_switch_is_read_from_its_words_first() {
                 NVPM WARN: Reboot required for changing to this power mode: 3\n\
                 NVPM WARN: DO YOU WANT TO REBOOT NOW? enter YES/yes to confirm: \n\
                 NVPM ERROR: bad input!\nNVPM ERROR: optMask is 1, no request for power mode\n";
-    assert_eq!(parse_switch("", true), SwitchAnswer::Accepted);
-    assert_eq!(parse_switch(asks, false), SwitchAnswer::NeedsReboot);
-    assert_eq!(parse_switch(asks, true), SwitchAnswer::NeedsReboot, "its exit status is not documented");
-    let refused = parse_switch("NVPM ERROR: request for bad power mode 9\n", false);
+    assert_eq!(SwitchAnswer::of("", true), SwitchAnswer::Accepted);
+    assert_eq!(SwitchAnswer::of(asks, false), SwitchAnswer::NeedsReboot);
+    assert_eq!(SwitchAnswer::of(asks, true), SwitchAnswer::NeedsReboot, "its exit status is not documented");
+    let refused = SwitchAnswer::of("NVPM ERROR: request for bad power mode 9\n", false);
     assert_eq!(refused, SwitchAnswer::Refused("NVPM ERROR: request for bad power mode 9".into()));
-    assert_eq!(parse_switch("\n", false), SwitchAnswer::Refused("it said nothing".into()));
+    assert_eq!(SwitchAnswer::of("\n", false), SwitchAnswer::Refused("it said nothing".into()));
 }

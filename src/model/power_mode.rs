@@ -1,26 +1,67 @@
 //! Power modes of nvpmodel: which a board has, which is active, and whether a switch needs a reboot.
 //!
 //! Owns the meaning of nvpmodel's files and answers. It runs nothing: text comes in, values go out.
-//!
-//! A mode is known by its name. An id alone says little: 0 is `15W` on an Orin Nano and `MAXN` on an AGX Orin.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-mod answer;
+use serde::{Deserialize, Serialize};
+
 mod conf;
 
-pub use answer::{SwitchAnswer, parse_query, parse_status, parse_switch};
 pub use conf::{ConfError, parse_conf};
 
-/// A power mode.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A power mode of nvpmodel. The same id is another mode on another board, so modes are compared by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerMode {
-    /// The name that nvpmodel prints.
+    /// Such as `MAXN_SUPER`.
     pub name: String,
-    /// The number that `nvpmodel -m` takes.
+    /// Such as 2.
     pub id: u32,
+}
+
+impl PowerMode {
+    /// From the output of `nvpmodel -q`: a line with the name, then one with the id alone; complaints (`NVPM …`) stand
+    /// before, after or between, and the exit code says nothing.
+    pub fn from_query(output: &str) -> Option<Self> {
+        let mut lines = output.lines();
+        let name = lines.find_map(|line| line.trim().strip_prefix("NV Power Mode:"))?.trim();
+        let id = lines.find_map(|line| line.trim().parse().ok())?;
+        Some(Self { name: name.to_owned(), id })
+    }
+
+    /// From `/var/lib/nvpmodel/status`, such as `pmode:0002 fmode:quiet`, and `/etc/nvpmodel.conf`, which names the ids:
+    /// the mode in which the next boot comes up.
+    pub fn from_status(status: &str, conf: &str) -> Option<Self> {
+        let id: u32 = status.split_whitespace().find_map(|word| word.strip_prefix("pmode:"))?.parse().ok()?;
+        parse_conf(conf).ok()?.iter().find(|mode| mode.id == id).cloned()
+    }
+}
+
+/// What came of `nvpmodel -m ID` with nobody to answer its question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SwitchAnswer {
+    /// Nothing was said against it.
+    Accepted,
+    /// It would have to reboot the board, and did nothing.
+    NeedsReboot,
+    /// It failed; the tool's last words.
+    Refused(String),
+}
+
+impl SwitchAnswer {
+    /// From both streams of the tool together, and whether its exit status was 0.
+    pub fn of(output: &str, succeeded: bool) -> Self {
+        if output.contains("Reboot required for changing to this power mode") {
+            return Self::NeedsReboot;
+        }
+        if succeeded {
+            return Self::Accepted;
+        }
+        let words = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        Self::Refused(words.trim().chars().take(200).collect())
+    }
 }
 
 impl fmt::Display for PowerMode {

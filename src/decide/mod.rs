@@ -18,6 +18,8 @@ pub mod evidence;
 pub mod infer;
 
 pub mod kernel_log;
+
+pub mod signs;
 pub mod telemetry;
 
 pub mod tegrastats;

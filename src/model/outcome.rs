@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::evidence::Fact;
+use crate::model::kernel_log::KernelFinding;
 use crate::model::protocol::{Failure, Mismatch};
 use crate::model::telemetry::TelemetrySummary;
 use crate::model::verdict::StageName;
@@ -91,47 +92,14 @@ pub enum Whose {
     Unnamed,
 }
 
-/// What a kernel line that matters to a trial tells of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KernelSign {
-    /// The out-of-memory killer took a process because the machine had no memory left.
-    OomKillGlobal,
-    /// The out-of-memory killer took a process because its control group had reached its limit.
-    OomKillCgroup,
-    /// The GPU met an MMU fault (nvgpu's own lines, or its error notifier 31).
-    GpuMmuFault,
-    /// NVIDIA's driver reported an Xid, or nvgpu an error notifier of that number.
-    Xid(u32),
-    /// Another error of the GPU's driver.
-    GpuFault,
-    /// The GPU's firmware did not start: no GPU work is possible in this boot.
-    GpuDead,
-    /// Device memory could not be had (NvMap).
-    NvmapNoMemory,
-    /// A task is stuck in the kernel, or a CPU makes no progress.
-    Stall,
-    /// The kernel met a fault of its own: oops, BUG, SError.
-    KernelFault,
-    /// A program met a fatal signal of its own making.
-    Segfault,
-    /// A supply or thermal limit was hit and clocks were lowered.
-    Throttled,
-}
-
 /// One thing that the kernel said while a trial ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KernelFinding {
-    /// What it tells of.
-    pub sign: KernelSign,
+pub struct TrialFinding {
+    /// What it said.
+    pub finding: KernelFinding,
     /// Whether the process it names is the trial's.
     pub whose: Whose,
-    /// The decisive line, cut to [`KERNEL_LINE_BYTES_MAX`].
-    pub line: String,
 }
-
-/// The most bytes of a kernel line that are kept in a finding.
-pub const KERNEL_LINE_BYTES_MAX: usize = 256;
 
 /// By how much the counters of the trial's own control group grew (`memory.events`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -158,8 +126,6 @@ pub enum KnownText {
     MaskedOutOfMemory,
     /// A CUDA error of this number.
     CudaError(u32),
-    /// The driver did not initialise.
-    DriverInit,
 }
 
 /// Everything the parent observed of one trial in the boot in which it ran.
@@ -222,13 +188,20 @@ pub struct Outcome {
     pub telemetry: Option<TelemetrySummary>,
     /// What the kernel said between the trial's start and the end of its settling time; absent where nobody listened.
     #[serde(default, skip_serializing_if = "is_absent")]
-    pub kernel: Fact<Vec<KernelFinding>>,
+    pub kernel: Fact<Vec<TrialFinding>>,
     /// What the trial's control group counted; absent where it had none.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub memory_events: Fact<MemoryEvents>,
     /// Known texts in the child's output, in the order in which each came first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_texts: Vec<KnownText>,
+    /// How long the machine slept meanwhile: by how much `CLOCK_BOOTTIME` outran `CLOCK_MONOTONIC`.
+    #[serde(default, skip_serializing_if = "is_none_ms")]
+    pub suspended_ms: u64,
+}
+
+fn is_none_ms(ms: &u64) -> bool {
+    *ms == 0
 }
 
 fn is_absent<T>(fact: &Fact<T>) -> bool {
@@ -265,6 +238,7 @@ impl Outcome {
             kernel: Fact::Absent,
             memory_events: Fact::Absent,
             known_texts: Vec::new(),
+            suspended_ms: 0,
         }
     }
 }

@@ -409,6 +409,7 @@ pub const BOOT_RULES: &[BootRule] = &[
     },
     BootRule {
         news: UNCALLED, reset: &[ResetClass::Suspend, ResetClass::Absent], drive: NOT_LOST, watchdog: SILENT,
+        detail: Detail::Words("silent: nothing says why"),
         ..next("no-news", Undetermined, "the boot id changed, and nothing says why")
     },
 ];

@@ -44,6 +44,11 @@ const TEXTS: &[(&str, KnownText)] = &[
     ("unspecified launch failure", KnownText::CudaError(719)),
 ];
 
+/// One of these stands in every line whose meaning is known, in whatever case: whoever sees many lines asks for these
+/// first.
+pub const HINTS: [&str; 8] =
+    ["cuda", "nvmap", "nvml", "named symbol", "kernel image", "memory access", "launch", "misaligned"];
+
 /// What comes before a bare number of an error.
 const NUMBERED: [&str; 3] = ["cuda error ", "cuda error: ", "cudaerror "];
 
@@ -92,7 +97,10 @@ mod tests {
             ("CUDA error: an illegal memory access was encountered", Some(KnownText::CudaError(700))),
             ("CUDA Error 700 (Illegal Memory Access) in a helper", Some(KnownText::CudaError(700))),
             ("RuntimeError: CUDA error: unspecified launch failure", Some(KnownText::CudaError(719))),
-            ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", Some(KnownText::CudaOutOfMemory)),
+            (
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+                Some(KnownText::CudaOutOfMemory),
+            ),
             ("NVML_SUCCESS == r INTERNAL ASSERT FAILED at x.cpp:995", Some(KnownText::MaskedOutOfMemory)),
             ("Error named symbol not found at line 233 in file /src/csrc/ops.cu", Some(KnownText::NoKernelImage)),
             ("CUDA error 209", Some(KnownText::NoKernelImage)),
@@ -102,6 +110,14 @@ mod tests {
             ("CUDA error handling is on", None),
         ] {
             assert_eq!(known_text(line.as_bytes()), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_known_text_holds_a_hint() {
+        let texts = TEXTS.iter().map(|(text, _)| *text).chain(NUMBERED).chain(["nvmapmem"]);
+        for text in texts {
+            assert!(HINTS.iter().any(|hint| text.contains(hint)), "{text}");
         }
     }
 

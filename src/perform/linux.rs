@@ -17,7 +17,7 @@ use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Invoker, RebootAsked, Started};
 use crate::model::outcome::EndedBy;
-use crate::model::settings::{self, GpuPm, Keep, Settings};
+use crate::model::settings::{Backend, GpuPm, Keep, Settings, Telemetry};
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
 use crate::perform::evidence;
@@ -31,7 +31,8 @@ use crate::perform::orphans::end_orphans;
 use crate::perform::processes::RunMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
 use crate::perform::supervise::{Child, Launch, OUTPUT_BYTES_MAX, Program, Supervisor};
-use crate::perform::telemetry::{GpuLoad, Telemetry};
+use crate::perform::telemetry::GpuLoad;
+use crate::perform::witness::{Sampling, Witness};
 
 /// What a machine carries a run through with.
 pub struct Linux<'a> {
@@ -47,7 +48,7 @@ pub struct Linux<'a> {
     raw_evidence: BTreeMap<String, Fact<Vec<u8>>>,
     supervisor: Supervisor,
     child: Option<Child>,
-    telemetry: Telemetry,
+    witness: Witness,
     artifacts: Artifacts,
     injector: Injector,
     mark: RunMark,
@@ -91,7 +92,7 @@ impl<'a> Linux<'a> {
             run,
             results,
             plan,
-            telemetry: Telemetry::new(setting.sysroot.clone()),
+            witness: Witness::new(setting.sysroot.clone()),
             sysroot: setting.sysroot,
             invoker: setting.invoker,
             matrix_dir: setting.matrix_dir,
@@ -113,9 +114,14 @@ impl<'a> Linux<'a> {
 
     fn launch(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), io::Error> {
         let trial = &started.get().trial;
+        let cell = &self.plan.cells[cell];
+        if may_use_gpu(&cell.settings)
+            && let Some(why) = self.witness.gpu_dead()
+        {
+            return Err(io::Error::other(why));
+        }
         let trial_dir = self.trial_dir(trial);
         make_trial_dir(&trial_dir, &self.invoker)?;
-        let cell = &self.plan.cells[cell];
         let gpu = self.sysroot.has_gpu_nodes();
         let context = TrialContext {
             trial,
@@ -129,6 +135,8 @@ impl<'a> Linux<'a> {
         let program = launching::program(cell, context).map_err(io::Error::other)?;
         let environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
         self.artifacts = Artifacts::of(&program, cell.settings.watch.keep, &trial_dir);
+        // Its marker comes before a fault of the whole machine.
+        self.witness.begin(trial, &trial_dir, sampling(&cell.settings))?;
         self.injector.arm(trial, launching::machine_fault(cell, context));
         self.injector.notice(Moment::Start);
         self.commit_due_fault().map_err(io::Error::other)?;
@@ -141,11 +149,7 @@ impl<'a> Linux<'a> {
             output_bytes_max: OUTPUT_BYTES_MAX,
             invoker: Some(&self.invoker),
         };
-        if cell.settings.telemetry == settings::Telemetry::On {
-            self.telemetry.begin(&trial_dir, gpu_load(&cell.settings))?;
-        }
-        let child = self.supervisor.start(started, launch).map_err(io::Error::other);
-        self.child = Some(child.inspect_err(|_| drop(self.telemetry.finish()))?);
+        self.child = Some(self.supervisor.start(started, launch).map_err(io::Error::other)?);
         Ok(())
     }
 }
@@ -161,11 +165,17 @@ impl Linux<'_> {
     }
 }
 
-/// Cells that leave the GPU idle, or change how it saves power, must not be kept awake.
-fn gpu_load(settings: &Settings) -> GpuLoad {
-    match (settings.gap.ms(), settings.gpu_pm) {
-        (0, GpuPm::Kept) => GpuLoad::Read,
-        (_, GpuPm::Kept | GpuPm::On | GpuPm::Auto) => GpuLoad::LeftAlone,
+/// Nobody knows what a command uses, so it may be the GPU.
+fn may_use_gpu(settings: &Settings) -> bool {
+    settings.linear4bit().is_none_or(|linear4bit| linear4bit.backend != Backend::Cpu)
+}
+
+/// Cells that leave the GPU idle, or change how it saves power, must not keep it awake.
+fn sampling(settings: &Settings) -> Sampling {
+    match (settings.telemetry, settings.gap.ms(), settings.gpu_pm) {
+        (Telemetry::Off, ..) => Sampling::Off,
+        (Telemetry::On, 0, GpuPm::Kept) => Sampling::On(GpuLoad::Read),
+        (Telemetry::On, _, GpuPm::Kept | GpuPm::On | GpuPm::Auto) => Sampling::On(GpuLoad::LeftAlone),
     }
 }
 
@@ -285,7 +295,10 @@ impl Machine for Linux<'_> {
 
     fn start_child(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), MachineError> {
         let trial = started.get().trial.clone();
-        self.launch(started, cell).map_err(|source| MachineError::new(format!("start {trial}"), source))
+        self.launch(started, cell).map_err(|source| {
+            self.witness.abandon();
+            MachineError::new(format!("start {trial}"), source)
+        })
     }
 
     fn child_event(&mut self, wait: Duration) -> Result<ChildEvent, MachineError> {
@@ -299,8 +312,8 @@ impl Machine for Linux<'_> {
             ChildEvent::Quiet | ChildEvent::Ended(_) => {}
         }
         if let ChildEvent::Ended(outcome) = &mut event {
+            self.witness.finish(outcome, child.members());
             self.child = None;
-            outcome.telemetry = self.telemetry.finish();
             let passed = classify(outcome).0.verdict == Verdict::Pass;
             std::mem::take(&mut self.artifacts).clear(passed);
         }
@@ -324,7 +337,7 @@ impl Machine for Linux<'_> {
         if let Some(child) = &mut self.child {
             self.supervisor.sync_output(child).map_err(failed("the child's output"))?;
         }
-        self.telemetry.sync().map_err(failed("the telemetry"))
+        self.witness.keep_up().map_err(failed("the telemetry"))
     }
 
     fn reboot(&mut self, _asked: &Durable<RebootAsked>, _here: &BootId) -> Result<(), MachineError> {

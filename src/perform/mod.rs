@@ -39,6 +39,14 @@ pub mod launching;
 pub mod injector;
 pub mod telemetry;
 
+mod gpu_health;
+
+mod kmsg;
+
+mod memory_events;
+
+pub mod witness;
+
 pub mod doctor;
 
 pub mod linux;

@@ -5,5 +5,6 @@ mod bench;
 
 mod bad_input;
 mod deaths;
+mod memory;
 mod readers;
 mod runs;

@@ -21,7 +21,7 @@ const OWNERS: [(&str, &[&str]); 20] = [
     ("clap_complete", &["src/cli/"]),
     ("anyhow", &["src/cli/"]),
     ("indicatif", &["src/cli/progress.rs"]),
-    ("signal_hook", &["src/cli/", "src/workload/fake.rs"]),
+    ("signal_hook", &["src/cli/", "src/workload/fake.rs", "src/workload/load.rs"]),
     ("tracing_subscriber", &["src/cli/"]),
     ("toml", &["src/model/matrix/"]),
     ("sha2", &["src/model/ids.rs", "src/perform/launching.rs", "src/workload/gpu/images.rs"]),

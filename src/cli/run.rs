@@ -24,7 +24,7 @@ use crate::decide::run::Phase;
 use crate::model::capability::{BuildCapabilities, Capability};
 use crate::model::ids::{BootId, ContentDigest};
 use crate::model::journal::{Allowed, Event, Launcher, Opened, Persistence, SetChanged};
-use crate::model::settings::{Backend, Breadcrumbs, WorkloadSettings};
+use crate::model::settings::{Backend, Breadcrumbs, CompanionProgram, WorkloadSettings};
 use crate::model::verdict::Provenance;
 use crate::perform::host::Sysroot;
 use crate::perform::injector;
@@ -290,7 +290,11 @@ fn check_permissions(plan: &Plan, allow: &AllowArgs) -> Result<(), Failure> {
         return Err(Failure::words(Exit::Usage, "this matrix commits deliberate faults")
             .hint("allow it with --allow-injected-faults; the results are marked as injected for ever"));
     }
-    let commands = plan.cells.iter().any(|cell| matches!(cell.settings.workload, WorkloadSettings::Command(_)));
+    let commands = plan.cells.iter().any(|Cell { settings, .. }| {
+        let beside = settings.companion.as_ref().map(|companion| &companion.program);
+        matches!(settings.workload, WorkloadSettings::Command(_))
+            || matches!(beside, Some(CompanionProgram::Command(_)))
+    });
     let invoker = invoker::collect().or_fail(Exit::Unfit)?;
     if commands && invoker.uid == 0 && !allow.allow_root_workload {
         return Err(Failure::words(Exit::Usage, "this matrix runs commands, and they would run as root")

@@ -18,6 +18,8 @@ pub enum Ended {
     Stop,
     /// The harness, because the child broke the protocol.
     Protocol,
+    /// The harness, because the companion failed.
+    Companion,
 }
 
 /// How the child ended.
@@ -105,12 +107,12 @@ pub struct OutcomeRule {
     pub because: &'static str,
 }
 
-use Ended::{Deadline, Itself, Protocol, Stop};
+use Ended::{Companion, Deadline, Itself, Protocol, Stop};
 use Ending::{Asked, Fatal, Kill, NonZero, NotStarted, OtherSignal, Unkillable, Zero};
 use Promise::{ArtifactMissing, Kept, ResultWrong};
 use Word::{Command, Done, FailedCuda, FailedOom, FailedOther, FailedUnsupported, Running, Silence};
 
-const ANY_ENDED: &[Ended] = &[Itself, Deadline, Stop, Protocol];
+const ANY_ENDED: &[Ended] = &[Itself, Deadline, Stop, Protocol, Companion];
 const RAN: &[Ending] = &[Zero, NonZero, Fatal, Kill, Asked, OtherSignal];
 const ANY_WORD: &[Word] = &[Command, Silence, Running, Done, FailedCuda, FailedOom, FailedUnsupported, FailedOther];
 /// The workload had begun: a command's has from its first instruction, a worker's from `Hello`.
@@ -134,6 +136,7 @@ pub const OUTCOME_RULES: &[OutcomeRule] = &[
     row("unkillable", (ANY_ENDED, &[Unkillable], ANY_WORD, ANY_PROMISE), Verdict::Unkillable, "it survived SIGKILL: it is stuck in the kernel"),
     row("interrupted", (&[Stop], RAN, ANY_WORD, ANY_PROMISE), Verdict::Void, "a person asked the harness to stop"),
     row("protocol", (&[Protocol], RAN, ANY_WORD, ANY_PROMISE), Verdict::Void, "the child broke the protocol and was ended"),
+    row("companion", (&[Companion], RAN, ANY_WORD, ANY_PROMISE), Verdict::Void, "its companion failed, so it was not what its cell asks for"),
     row("silent-deadline", (&[Deadline], RAN, &[Silence], ANY_PROMISE), Verdict::Void, "the worker never said that it runs: nothing of the workload began"),
     row("deadline", (&[Deadline], RAN, BEGUN, ANY_PROMISE), Verdict::Hang, "no progress within the deadline"),
     row("before-hello", (&[Itself], RAN, &[Silence], ANY_PROMISE), Verdict::Void, "the worker died before its first word: nothing of the workload began"),
@@ -181,6 +184,7 @@ pub fn facts_of(outcome: &Outcome) -> OutcomeFacts {
         Some(EndedBy::Timeout | EndedBy::StageTimeout) => Ended::Deadline,
         Some(EndedBy::Stop) => Ended::Stop,
         Some(EndedBy::Protocol) => Ended::Protocol,
+        Some(EndedBy::Companion) => Ended::Companion,
     };
     let ending = match outcome.exit {
         Exit::Code(0) => Ending::Zero,
@@ -288,6 +292,7 @@ fn detail_of(outcome: &Outcome, verdict: Verdict) -> Option<String> {
         EndedBy::Timeout => Some("the whole trial took longer than its timeout"),
         EndedBy::StageTimeout => Some("no change of stage within the stage timeout"),
         EndedBy::Stop => Some("interrupted"),
+        EndedBy::Companion => outcome.notes.get("companion").map(String::as_str),
         EndedBy::Protocol => None,
     });
     if let Some(words) = ended {
@@ -354,7 +359,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(combinations, 4 * 8 * 8 * 3);
+        assert_eq!(combinations, 5 * 8 * 8 * 3);
     }
 
     #[test]

@@ -276,6 +276,7 @@ fn ended_by_words(ended_by: EndedBy) -> &'static str {
         EndedBy::StageTimeout => "no change of stage within the stage timeout",
         EndedBy::Stop => "a person asked it to stop",
         EndedBy::Protocol => "the child broke the protocol",
+        EndedBy::Companion => "its companion failed",
     }
 }
 
@@ -294,6 +295,7 @@ fn outcome_facts(facts: &OutcomeFacts) -> Vec<Seen> {
         Ended::Deadline => "by the harness: a deadline",
         Ended::Stop => "by the harness: a person asked",
         Ended::Protocol => "by the harness: broken protocol",
+        Ended::Companion => "by the harness: its companion failed",
     };
     let ending = match facts.ending {
         Ending::Zero => "exit code 0",

@@ -7,7 +7,7 @@
 use super::linear4bit_program::LAYERS_MAX;
 use super::settings::{
     AllocatorKind, Backend, Clocks, ColdFrom, CommandSettings, Companion, EnvOp, GpuPm, Init, KernelSet, Layer,
-    Linear4bitSettings, Observer, Prelude, QuantType, Settings, Start, Swap, WorkloadSettings,
+    Linear4bitSettings, Observer, Prelude, QuantType, Settings, Start, StreamKind, Swap, WorkloadSettings,
 };
 use super::template::{RunTimeHole, Template};
 use super::verdict::STAGE_BYTES_MAX;
@@ -73,8 +73,13 @@ pub struct BuildCapabilities(pub &'static [Capability]);
 
 impl BuildCapabilities {
     /// This build: the CPU and NVIDIA GPUs, and nothing that needs privileges.
-    pub const THIS: Self =
-        Self(&[Capability::Cuda, Capability::DeviceInit, Capability::DriverAllocators, Capability::TunedKernels]);
+    pub const THIS: Self = Self(&[
+        Capability::Companion,
+        Capability::Cuda,
+        Capability::DeviceInit,
+        Capability::DriverAllocators,
+        Capability::TunedKernels,
+    ]);
 
     /// Whether the build can do it.
     pub fn has(self, capability: Capability) -> bool {
@@ -128,7 +133,11 @@ pub fn needs_gpu(linear4bit: &Linear4bitSettings) -> Option<String> {
         KernelSet::Bnb | KernelSet::None => None,
         KernelSet::Tuned => Some("kernels = \"tuned\"".to_owned()),
     };
-    let needs: Vec<String> = [allocator, init, kernels].into_iter().flatten().collect();
+    let stream = match linear4bit.stream {
+        StreamKind::Legacy => None,
+        StreamKind::Own => Some("stream = \"own\"".to_owned()),
+    };
+    let needs: Vec<String> = [allocator, init, kernels, stream].into_iter().flatten().collect();
     (!needs.is_empty()).then(|| needs.join(", "))
 }
 
@@ -254,6 +263,7 @@ fn linear4bit_needs(linear4bit: &Linear4bitSettings, lacking: &mut Lacking) {
         input: _,
         sequence: _,
         storage: _,
+        stream: _,
         warmup: _,
     } = linear4bit;
     lacking

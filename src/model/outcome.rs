@@ -43,6 +43,8 @@ pub enum EndedBy {
     Stop,
     /// The child broke the protocol, and what follows cannot be trusted.
     Protocol,
+    /// Its companion failed: what ran from then on was not what the cell asks for.
+    Companion,
 }
 
 /// How far the conversation with a worker went; commands have none.

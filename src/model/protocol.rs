@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::ids::TrialId;
 use crate::model::matrix::FaultName;
 use crate::model::outcome::PeakMemory;
-use crate::model::settings::{Breadcrumbs, Settings};
+use crate::model::settings::{Breadcrumbs, CompanionLoad, Settings};
 use crate::model::verdict::StageName;
 
 /// Version of the conversation. Parent and worker are the same binary; it guards a changed binary in mid-run.
@@ -49,6 +49,8 @@ pub struct Request {
 pub enum Work {
     /// A cell of a matrix.
     Cell(Box<Settings>),
+    /// A load beside a trial, until SIGTERM: the worker is the companion of another one.
+    Load(CompanionLoad),
     /// A script of the fake worker that supervision is tested with, one action a line (see `workload::fake`).
     Script(String),
 }

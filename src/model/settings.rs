@@ -19,14 +19,16 @@ use super::template::Template;
 use super::words::words;
 
 mod command;
+mod companion;
 mod dimensions;
 mod linear4bit;
 
 pub use command::{CommandSettings, Keep, Metric, OutputOracle, StagePattern};
+pub use companion::{Companion, CompanionLoad, CompanionProgram, CompanionWhen};
 pub use dimensions::{Batch, Blocksize, DimensionError, Shape};
 pub use linear4bit::{
     AllocatorKind, Backend, Check, FloatType, Gc, Hygiene, HygieneStep, Init, KernelSet, Layer, Linear4bitSettings,
-    QuantType, StackSettings, Storage, WARMUP_SIDE_MAX, WarmupShape,
+    QuantType, StackSettings, Storage, StreamKind, WARMUP_SIDE_MAX, WarmupShape,
 };
 
 /// The canonical settings of a cell, and how it is watched.
@@ -309,31 +311,6 @@ pub enum Prelude {
     Command(Vec<Template>),
     /// One small 4-bit layer in the tool's own worker.
     Forward(WarmupShape),
-}
-
-/// Another program in the neighbourhood of the trial.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Companion {
-    /// The program and its arguments.
-    pub argv: Vec<Template>,
-    /// When it starts.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub when: CompanionWhen,
-}
-
-words! {
-    /// When a companion starts, seen from the trial.
-    #[derive(Default)]
-    CompanionWhen {
-        /// Started first and left running.
-        Before = "before",
-        /// Started with the trial.
-        #[default]
-        Beside = "beside",
-        /// Started once the trial's first stage is reached.
-        After = "after",
-    }
 }
 
 /// GPU and CPU clocks.

@@ -11,9 +11,12 @@ use crate::model::ids::TrialId;
 use crate::model::injection::MachineFault;
 use crate::model::journal::Invoker;
 use crate::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
-use crate::model::settings::{Backend, CommandSettings, Settings, WorkloadSettings};
+use crate::model::settings::{
+    Backend, Breadcrumbs, CommandSettings, Companion, CompanionProgram, Settings, WorkloadSettings,
+};
 use crate::model::template::{RunTimeHole, Template};
 use crate::model::verdict::StageName;
+use crate::perform::companion::CompanionPlan;
 use crate::perform::environment::changes;
 use crate::perform::supervise::{CommandLine, Deadlines, EnvChange, GRACE, KILL_WAIT, Program};
 
@@ -59,6 +62,37 @@ pub fn program(cell: &Cell, context: TrialContext<'_>) -> Result<Program, String
             inject: worker_fault(cell, context),
         })),
     }
+}
+
+/// The companion of a trial, if its cell has one.
+///
+/// # Errors
+/// In words, if something that only the machine knows cannot be filled in.
+pub fn companion(cell: &Cell, context: TrialContext<'_>) -> Result<Option<CompanionPlan>, String> {
+    let Some(Companion { program, when }) = &cell.settings.companion else { return Ok(None) };
+    let (name, program) = match program {
+        CompanionProgram::Command(argv) => {
+            let argv: Vec<String> = argv.iter().map(|word| resolve(word, context)).collect::<Result<_, _>>()?;
+            let name = argv.first().cloned().unwrap_or_default();
+            (name, Program::Command(CommandLine { argv, ..CommandLine::default() }))
+        }
+        CompanionProgram::Load(load) => {
+            let request = Request {
+                protocol: PROTOCOL_VERSION,
+                trial: context.trial.clone(),
+                seed: context.seed,
+                work: Work::Load(*load),
+                breadcrumbs: Breadcrumbs::Async,
+                inject: None,
+            };
+            (load.to_string(), Program::Worker(request))
+        }
+    };
+    let tells_stages = match &cell.settings.workload {
+        WorkloadSettings::Command(_) => !cell.settings.watch.stages.is_empty(),
+        WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_) => cell.settings.breadcrumbs != Breadcrumbs::Off,
+    };
+    Ok(Some(CompanionPlan { name, program, when: *when, tells_stages }))
 }
 
 fn command_line(

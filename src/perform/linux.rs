@@ -20,6 +20,7 @@ use crate::model::outcome::EndedBy;
 use crate::model::settings::{Backend, GpuPm, Keep, Settings, Telemetry};
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
+use crate::perform::companion::{Companion, Surroundings};
 use crate::perform::evidence;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
 use crate::perform::host::{self, Sysroot};
@@ -30,7 +31,9 @@ use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
 use crate::perform::orphans::end_orphans;
 use crate::perform::processes::RunMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
-use crate::perform::supervise::{Child, Launch, OUTPUT_BYTES_MAX, Program, Supervisor};
+use crate::perform::supervise::{
+    Child, CompanionMark, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, Supervisor,
+};
 use crate::perform::telemetry::GpuLoad;
 use crate::perform::witness::{Sampling, Witness};
 
@@ -49,6 +52,9 @@ pub struct Linux<'a> {
     supervisor: Supervisor,
     child: Option<Child>,
     witness: Witness,
+    companion: Option<Companion>,
+    /// The changes that the cell of the trial makes to the environment.
+    environment: Vec<EnvChange>,
     artifacts: Artifacts,
     injector: Injector,
     mark: RunMark,
@@ -101,6 +107,8 @@ impl<'a> Linux<'a> {
             raw_evidence: BTreeMap::new(),
             supervisor,
             child: None,
+            companion: None,
+            environment: Vec::new(),
             artifacts: Artifacts::default(),
             injector: Injector::new(run.file(names::INJECTED)),
             mark: RunMark::new(&run.id, &run.path),
@@ -133,7 +141,8 @@ impl<'a> Linux<'a> {
             script: self.script.as_deref(),
         };
         let program = launching::program(cell, context).map_err(io::Error::other)?;
-        let environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
+        self.environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
+        let companion = launching::companion(cell, context).map_err(io::Error::other)?;
         self.artifacts = Artifacts::of(&program, cell.settings.watch.keep, &trial_dir);
         // Its marker comes before a fault of the whole machine.
         self.witness.begin(trial, &trial_dir, sampling(&cell.settings))?;
@@ -144,13 +153,52 @@ impl<'a> Linux<'a> {
             program,
             run: &self.mark,
             trial_dir: &trial_dir,
-            environment,
+            environment: self.environment.clone(),
             deadlines: launching::deadlines(&cell.settings, gpu),
             output_bytes_max: OUTPUT_BYTES_MAX,
             invoker: Some(&self.invoker),
         };
-        self.child = Some(self.supervisor.start(started, launch).map_err(io::Error::other)?);
+        let dir = trial_dir.join(names::COMPANION);
+        self.companion = companion.map(|plan| Companion::new(plan, CompanionMark::of(started, &self.mark), &dir));
+        if let Some(companion) = &mut self.companion {
+            make_trial_dir(&dir, &self.invoker)?;
+            let surroundings = Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
+            companion.begin(&mut self.supervisor, surroundings)?;
+        }
+        match self.supervisor.start(started, launch) {
+            Ok(child) => self.child = Some(child),
+            Err(error) => {
+                if let Some(mut companion) = self.companion.take() {
+                    companion.conclude(&mut self.supervisor);
+                }
+                return Err(io::Error::other(error));
+            }
+        }
         Ok(())
+    }
+
+    /// Starts, watches and ends the companion as the child's `event` asks for.
+    fn mind_companion(&mut self, event: &mut ChildEvent) {
+        let Some(companion) = &mut self.companion else { return };
+        let supervisor = &mut self.supervisor;
+        match event {
+            ChildEvent::Ended(outcome) => {
+                companion.conclude(supervisor);
+                return self.companion.take().into_iter().for_each(|companion| companion.tell(outcome));
+            }
+            // The child ended; what is watched now is what it left.
+            ChildEvent::Stage { stage, .. } if stage.as_str() == SETTLE_STAGE => companion.end(supervisor),
+            event if companion.is_due(event) => {
+                let surroundings =
+                    Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
+                companion.start(supervisor, surroundings);
+            }
+            ChildEvent::Running { .. } | ChildEvent::Stage { .. } | ChildEvent::Quiet => {}
+        }
+        companion.look(supervisor);
+        if let (Some(_), Some(child)) = (companion.failure(), &mut self.child) {
+            supervisor.end(child, EndedBy::Companion);
+        }
     }
 }
 
@@ -311,9 +359,11 @@ impl Machine for Linux<'_> {
             ChildEvent::Stage { stage, .. } => self.injector.notice(Moment::Stage(stage)),
             ChildEvent::Quiet | ChildEvent::Ended(_) => {}
         }
+        self.mind_companion(&mut event);
         if let ChildEvent::Ended(outcome) = &mut event {
-            self.witness.finish(outcome, child.members());
-            self.child = None;
+            if let Some(child) = self.child.take() {
+                self.witness.finish(outcome, child.members());
+            }
             let passed = classify(outcome).0.verdict == Verdict::Pass;
             std::mem::take(&mut self.artifacts).clear(passed);
         }

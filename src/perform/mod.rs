@@ -34,8 +34,11 @@ pub mod host;
 
 pub mod evidence;
 
+pub mod redact;
+
 pub mod launching;
 
+pub mod companion;
 pub mod injector;
 pub mod telemetry;
 
@@ -48,5 +51,7 @@ mod memory_events;
 pub mod witness;
 
 pub mod doctor;
+
+pub mod capture;
 
 pub mod linux;

@@ -29,7 +29,7 @@ use crate::model::ids::TrialId;
 use crate::model::journal::Started;
 use crate::model::outcome::EndedBy;
 use crate::perform::journal::Durable;
-use crate::perform::processes;
+use crate::perform::processes::{self, RunMark};
 
 pub use crate::perform::machine::ChildEvent;
 pub use child::Child;
@@ -67,7 +67,18 @@ pub enum StartError {
     Watch(#[source] io::Error),
 }
 
-/// Starts children and watches them, one at a time.
+/// The right to start a companion beside a trial, and the mark that its processes carry.
+#[derive(Debug)]
+pub struct CompanionMark(String);
+
+impl CompanionMark {
+    /// For the companion of a trial of `run` whose start is on the disk.
+    pub fn of(started: &Durable<Started>, run: &RunMark) -> Self {
+        Self(format!("{}/companion", processes::mark_of(run, &started.get().trial)))
+    }
+}
+
+/// Starts children and watches them: one trial's at a time, and its companion.
 #[derive(Debug)]
 pub struct Supervisor {
     /// The binary that is re-entered as worker or trampoline.
@@ -122,6 +133,18 @@ impl Supervisor {
             return Err(StartError::OtherTrial { started: trial.clone(), requested: request.trial.clone() });
         }
         let mark = processes::mark_of(launch.run, trial);
+        self.start_marked(mark, launch)
+    }
+
+    /// Starts the companion of a trial. Its processes are a family of their own.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_companion(&mut self, mark: &CompanionMark, launch: Launch<'_>) -> Result<Child, StartError> {
+        self.start_marked(mark.0.clone(), launch)
+    }
+
+    fn start_marked(&mut self, mark: String, launch: Launch<'_>) -> Result<Child, StartError> {
         let before = family::Family::children_before();
         let origin = spawn::Origin { harness: &self.harness, oom_score_adj: self.oom_score_adj, mark: &mark };
         let born = Instant::now();
@@ -141,6 +164,11 @@ impl Supervisor {
     pub fn next_event(&mut self, child: &mut Child, wait: Duration) -> ChildEvent {
         let until = Instant::now() + wait;
         self.runtime.block_on(child.next_event(&mut self.child_ended, until))
+    }
+
+    /// What happened to `child` so far, without waiting; nothing, or nothing more, is `None`.
+    pub fn glance(&mut self, child: &mut Child) -> Option<ChildEvent> {
+        child.glance()
     }
 
     /// Tells a worker that its last stage is durable. A worker that is gone needs no answer.

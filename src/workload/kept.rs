@@ -2,16 +2,18 @@
 //!
 //! A layer that the program frees must really go, or the memory of the process would not be what it claims to be. So
 //! before it goes, what the oracle will look at is copied: a few rows of packed bytes with their statistics, and a
-//! few outputs. Owns the copying and the access; it computes nothing and judges nothing.
+//! few outputs, each piece by itself, so that nothing large is copied between two layers. Owns the copying and the
+//! access; it computes nothing and judges nothing.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
 use super::host_weight::WeightSource;
 use super::layer::{Layer, Statistics};
 use super::oracle::Sampling;
-use super::reference::quantize_8bit::Nested;
+use super::reference::quantize_8bit::{NESTED_BLOCKSIZE, Nested};
 use super::rows::Rows;
-use super::spec::LayerSpec;
+use super::spec::{LayerSpec, StatisticsKind};
 use crate::model::settings::FloatType;
 
 /// What is left of a layer and one forward call.
@@ -91,14 +93,18 @@ pub struct Pieces<T> {
 }
 
 impl<T: Copy> Pieces<T> {
-    /// Copies `ranges` of `whole`; a range beyond its end is cut, so that an array of a wrong length is kept as it is.
-    fn of(whole: &[T], ranges: impl Iterator<Item = Range<usize>>) -> Self {
+    /// Reads `ranges` of an array of `len` elements; a range that reaches beyond its end is cut.
+    fn read<E>(
+        len: usize,
+        ranges: impl Iterator<Item = Range<usize>>,
+        mut read: impl FnMut(Range<usize>) -> Result<Vec<T>, E>,
+    ) -> Result<Self, E> {
         let piece = |range: Range<usize>| {
-            let end = range.end.min(whole.len());
+            let end = range.end.min(len);
             let start = range.start.min(end);
-            (start, whole[start..end].to_vec())
+            Ok((start, read(start..end)?))
         };
-        Self { len: whole.len(), pieces: ranges.map(piece).collect() }
+        Ok(Self { len, pieces: ranges.map(piece).collect::<Result<_, E>>()? })
     }
 
     fn at(&self, index: usize) -> T {
@@ -227,25 +233,104 @@ enum SampledStatistics {
     Nested { codes: Pieces<u8>, absmax2: Pieces<f32>, offset: f32 },
 }
 
+/// An array of bytes of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByteArray {
+    /// The packed weights.
+    Packed,
+    /// The quantised block maxima.
+    Codes,
+}
+
+/// An array of fp32 of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FloatArray {
+    /// The block maxima.
+    Absmax,
+    /// Their own block maxima.
+    NestedAbsmax,
+    /// The mean of the block maxima: one value.
+    Offset,
+}
+
+/// A layer that can be read in pieces, wherever it lies.
+pub trait InPieces {
+    /// Why a piece could not be read.
+    type Error;
+
+    /// The elements of an array in `range`, which does not reach beyond it.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn bytes(&mut self, array: ByteArray, range: Range<usize>) -> Result<Vec<u8>, Self::Error>;
+
+    /// The elements of an array in `range`, which does not reach beyond it.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn floats(&mut self, array: FloatArray, range: Range<usize>) -> Result<Vec<f32>, Self::Error>;
+}
+
+/// A layer in the memory of this process.
+struct InMemory<'a>(&'a Layer);
+
+impl InPieces for InMemory<'_> {
+    type Error = Infallible;
+
+    fn bytes(&mut self, array: ByteArray, range: Range<usize>) -> Result<Vec<u8>, Infallible> {
+        Ok(match (array, self.0.statistics()) {
+            (ByteArray::Packed, _) => self.0.packed()[range].to_vec(),
+            (ByteArray::Codes, Statistics::Nested(nested)) => nested.quantized.codes[range].to_vec(),
+            (ByteArray::Codes, Statistics::Plain(_)) => Vec::new(),
+        })
+    }
+
+    fn floats(&mut self, array: FloatArray, range: Range<usize>) -> Result<Vec<f32>, Infallible> {
+        Ok(match (array, self.0.statistics()) {
+            (FloatArray::Absmax, Statistics::Plain(absmax)) => absmax[range].to_vec(),
+            (FloatArray::NestedAbsmax, Statistics::Nested(nested)) => nested.quantized.absmax2[range].to_vec(),
+            (FloatArray::Offset, Statistics::Nested(nested)) => vec![nested.offset],
+            (FloatArray::Absmax, Statistics::Nested(_)) => Vec::new(),
+            (FloatArray::NestedAbsmax | FloatArray::Offset, Statistics::Plain(_)) => Vec::new(),
+        })
+    }
+}
+
 impl Sample {
     /// Copies what `sampling` will look at of `layer`.
     pub fn of(layer: &Layer, sampling: Sampling) -> Self {
-        let spec = layer.spec();
+        let Ok(sample) = Self::read(layer.spec(), sampling, &mut InMemory(layer));
+        sample
+    }
+
+    /// Reads what `sampling` will look at of a layer of this `spec`, and no more: a few kilobytes in short pieces.
+    ///
+    /// # Errors
+    /// The layer's.
+    pub fn read<L: InPieces>(spec: &LayerSpec, sampling: Sampling, layer: &mut L) -> Result<Self, L::Error> {
         let rows = sampling.rows_of(spec.shape.height());
+        let blocks = spec.shape.elements().div_ceil(spec.blocksize.elements());
         let nested = || rows.iter().map(|&row| spec.nested_blocks_of(row));
         let covered =
             |blocks: Range<usize>| spec.blocks_of_nested(blocks.start).start..spec.blocks_of_nested(blocks.end - 1).end;
-        let statistics = match layer.statistics() {
-            Statistics::Plain(absmax) => {
-                SampledStatistics::Plain(Pieces::of(absmax, rows.iter().map(|&row| spec.blocks_of(row))))
+        let packed =
+            Pieces::read(spec.shape.elements().div_ceil(2), rows.iter().map(|&row| spec.bytes_of(row)), |range| {
+                layer.bytes(ByteArray::Packed, range)
+            })?;
+        let statistics = match spec.statistics {
+            StatisticsKind::Plain => {
+                let ranges = rows.iter().map(|&row| spec.blocks_of(row));
+                SampledStatistics::Plain(Pieces::read(blocks, ranges, |range| layer.floats(FloatArray::Absmax, range))?)
             }
-            Statistics::Nested(Nested { quantized, offset }) => SampledStatistics::Nested {
-                codes: Pieces::of(&quantized.codes, nested().map(covered)),
-                absmax2: Pieces::of(&quantized.absmax2, nested()),
-                offset: *offset,
+            StatisticsKind::Nested => SampledStatistics::Nested {
+                codes: Pieces::read(blocks, nested().map(covered), |range| layer.bytes(ByteArray::Codes, range))?,
+                absmax2: Pieces::read(blocks.div_ceil(NESTED_BLOCKSIZE), nested(), |range| {
+                    layer.floats(FloatArray::NestedAbsmax, range)
+                })?,
+                offset: layer.floats(FloatArray::Offset, 0..1)?[0],
             },
         };
-        Self { packed: Pieces::of(layer.packed(), rows.iter().map(|&row| spec.bytes_of(row))), statistics }
+        Ok(Self { packed, statistics })
     }
 
     /// The packed bytes that were kept.
@@ -279,7 +364,8 @@ mod tests {
     #[test]
     fn overlapping_pieces_give_the_elements_of_the_whole() {
         let whole: Vec<u32> = (0..100).collect();
-        let pieces = Pieces::of(&whole, [0..10, 8..12, 12..12, 40..99, 98..200].into_iter());
+        let ranges = [0..10, 8..12, 12..12, 40..99, 98..200].into_iter();
+        let Ok(pieces) = Pieces::read(whole.len(), ranges, |range| Ok::<_, Infallible>(whole[range].to_vec()));
         let stored = Stored::Pieces(&pieces);
         assert_eq!(stored.len(), 100);
         for index in (0..12).chain(40..100) {

@@ -24,6 +24,8 @@ pub mod worker;
 
 pub mod linear4bit;
 
+pub mod load;
+
 pub mod fake;
 
 mod os;

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::model::injection::START;
 use crate::model::outcome::PeakMemory;
@@ -14,9 +14,9 @@ use crate::model::protocol::{
     Failure, FailureKind, InjectedFault, Mismatch, PROTOCOL_VERSION, REPLY_BYTES_MAX, Reply, Request,
     STAGE_ACKNOWLEDGED, Work, WorkerFault,
 };
-use crate::model::settings::{Breadcrumbs, Settings};
+use crate::model::settings::{Breadcrumbs, CompanionLoad, Settings};
 use crate::model::verdict::StageName;
-use crate::workload::{fake, os};
+use crate::workload::{fake, load, os};
 
 /// Exit code after `Done`.
 pub const EXIT_DONE: u8 = 0;
@@ -76,14 +76,21 @@ pub struct Reporter {
     breadcrumbs: Breadcrumbs,
     inject: Option<InjectedFault>,
     is_spoiling: bool,
+    born: Instant,
 }
 
 impl Reporter {
+    /// Milliseconds from the worker's first statement to `moment`.
+    pub fn age_ms(&self, moment: Instant) -> f64 {
+        moment.saturating_duration_since(self.born).as_secs_f64() * 1000.0
+    }
+
     /// A reporter that speaks into `conversation`.
     #[cfg(test)]
     pub(super) fn speaking_into(conversation: File) -> Self {
         let conversation = BufReader::new(conversation);
-        Self { conversation, breadcrumbs: Breadcrumbs::Async, inject: None, is_spoiling: false }
+        let born = Instant::now();
+        Self { conversation, breadcrumbs: Breadcrumbs::Async, inject: None, is_spoiling: false, born }
     }
 
     /// Enters a stage. A fault that is injected there is committed now; with breadcrumbs `sync` it waits until the
@@ -259,10 +266,11 @@ pub fn main(work_on_cell: CellWork) -> ExitCode {
 }
 
 fn converse(work_on_cell: CellWork) -> io::Result<u8> {
+    let born = Instant::now();
     let mut conversation = take_conversation()?;
     let request = read_request(&mut conversation)?;
     let Request { breadcrumbs, inject, .. } = request;
-    let mut reporter = Reporter { conversation, breadcrumbs, inject, is_spoiling: false };
+    let mut reporter = Reporter { conversation, breadcrumbs, inject, is_spoiling: false, born };
     let is_before = |inject: &mut InjectedFault| inject.at.as_ref().is_some_and(|at| at.as_str() == START);
     if let Some(InjectedFault { fault, .. }) = reporter.inject.take_if(is_before) {
         reporter.commit(fault);
@@ -273,6 +281,7 @@ fn converse(work_on_cell: CellWork) -> io::Result<u8> {
     }
     let worked = match request.work {
         Work::Cell(settings) => work_on_cell(&settings, request.seed, &mut reporter),
+        Work::Load(CompanionLoad::Gpu) => load::work(&mut reporter),
         // A script says itself whether it is done, and ends as it likes.
         Work::Script(script) => return fake::play(&script, Some(&mut reporter)),
     };

@@ -6,6 +6,7 @@
 //! ```text
 //! FAKE_CUDA="cuLaunchKernel=719,cuStreamSynchronize=hang"   answers of functions: a code, hang, segv or abort
 //! FAKE_CUDA_AFTER=3                                         they begin with this call of the function, from 0
+//! FAKE_CUDA_COPY_BACK_MAX=4096                              a copy to the host of more bytes is refused
 //! FAKE_CUDA_CAPABILITY=110  FAKE_CUDA_DRIVER=13000  FAKE_CUDA_DEVICES=0  FAKE_CUDA_BYTES=1000000
 //! ```
 //! Under `--cfg old_driver` the memory pools and the mapping of memory are not there, as in a cut-down driver. It frees
@@ -142,7 +143,7 @@ functions! {
         0
     }
     cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Handle) {
-        if !is_ours(from, bytes) {
+        if !is_ours(from, bytes) || bytes as u64 > number("FAKE_CUDA_COPY_BACK_MAX", u64::MAX) {
             return INVALID_VALUE;
         }
         std::ptr::copy_nonoverlapping(from as *const u8, to.cast::<u8>(), bytes);

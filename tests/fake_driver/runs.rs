@@ -58,6 +58,8 @@ fn a_device_that_works_passes_under_every_allocator_and_says_what_it_is() {
         NONE,
         "kernels = \"none\"\nallocator = \"direct\"",
         "kernels = \"none\"\nallocator = \"async\"",
+        "kernels = \"none\"\nallocator = \"async\"\nstream = \"own\"",
+        "kernels = \"none\"\nbatch = 2\nstream = \"own\"",
         "kernels = \"none\"\nallocator = \"vmm\"\nmodule_loading = \"eager\"",
         "kernels = \"none\"\nbatch = 2\nhygiene = \"each\"\ngc = \"each\"\nwarmup = \"256x256\"",
     ] {
@@ -69,6 +71,8 @@ fn a_device_that_works_passes_under_every_allocator_and_says_what_it_is() {
         let metrics = &result["outcome"]["metrics"];
         assert_eq!(metrics["before.device_free_bytes"], (6u64 << 30) as f64, "{settings}: {metrics}");
         assert_eq!(metrics["A.copy_device_ms"], 1.5, "{settings}");
+        assert!(metrics["context_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{settings}");
+        assert_eq!(metrics["first_kernel_ms"], Value::Null, "{settings}: there is none");
         assert!(metrics["A.copy_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{settings}");
         assert!(result["outcome"]["peak_memory"]["device_allocated"].as_u64() > Some(256 * 512 * 4), "{settings}");
     }
@@ -82,8 +86,55 @@ fn a_device_that_computes_nothing_is_a_wrong_result() {
         let result = Trial { environment: &[], settings }.run("cuda", 1);
         let (verdict, _, detail) = judged(&result);
         assert_eq!(verdict, "wrong-result", "{settings}: {detail}");
+        let metric = |name: &str| result["outcome"]["metrics"][name].as_f64().unwrap();
+        assert!(metric("first_kernel_ms") > metric("context_ms"), "{settings}");
         assert!(detail.starts_with("A.quantize["), "{settings}: {detail}");
     }
+}
+
+#[test]
+fn nothing_large_is_copied_back_between_two_layers() {
+    // The packed weight has 65,536 bytes. The first layer is freed in mid-sequence, and only what the oracle looks at is
+    // kept of it; the second one lives, and is copied back as a whole when the sequence is over.
+    for settings in ["gc = \"each\"\nhygiene = \"each\"", "gc = \"each\"\ndouble_quant = false"] {
+        let environment = &[("FAKE_CUDA_COPY_BACK_MAX", "4096")];
+        let result = Trial { environment, settings }.run("cuda", 1);
+        let (verdict, stage, detail) = judged(&result);
+        assert_eq!((verdict, stage), ("cuda-error", "check"), "{settings}: {detail}");
+        assert!(detail.starts_with("cuMemcpyDtoHAsync_v2"), "{settings}: {detail}");
+    }
+}
+
+#[test]
+fn a_load_beside_the_trial_is_at_work_until_its_end() {
+    for when in ["before", "beside", "after"] {
+        let bench = Bench::new();
+        let settings = format!(
+            "kernels = \"none\"\ngap = \"300ms\"\niterations = 3\ncompanion = {{ load = \"gpu-load\", when = \"{when}\" }}"
+        );
+        let settings: &'static str = settings.leak();
+        let mut command = Trial { environment: &[], settings }.command(&bench, "cuda");
+        Said::of(&command.output().unwrap()).ends(0);
+        let result: Value = serde_json::from_str(&bench.results_of("driver-001")[0].1).unwrap();
+        assert_eq!(judged(&result).0, "pass", "{when}: {result}");
+        let outcome = &result["outcome"];
+        let note = outcome["notes"]["companion"].as_str().unwrap();
+        assert!(note.starts_with("gpu-load: at work after ") && note.contains(" ms, ended after "), "{when}: {note}");
+        assert!(outcome["metrics"]["companion.gb_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{when}: {outcome}");
+    }
+}
+
+#[test]
+fn a_load_that_the_driver_fails_makes_the_trial_void() {
+    let settings = "kernels = \"none\"\niterations = 3\ngap = \"10s\"\ncompanion = \"gpu-load\"";
+    let bench = Bench::new();
+    let mut command = Trial { environment: &[], settings }.command(&bench, "cuda");
+    // The load launches kernels, and the trial itself none.
+    Said::of(&command.env("FAKE_CUDA", "cuLaunchKernel=719").output().unwrap()).ends(3);
+    let result: Value = serde_json::from_str(&bench.results_of("driver-001")[0].1).unwrap();
+    let (verdict, _, detail) = judged(&result);
+    assert_eq!(verdict, "void", "{result}");
+    assert!(detail.starts_with("gpu-load failed after ") && detail.contains("cuLaunchKernel: "), "{detail}");
 }
 
 #[test]

@@ -148,11 +148,20 @@ def small_image(kernel, harness):
     settings = "[Journal]\nStorage=persistent\nSyncIntervalSec=1s\nSystemMaxUse=16M\nRateLimitIntervalSec=0\n"
     (tree / "etc/systemd").mkdir()
     (tree / "etc/systemd/journald.conf").write_text(settings)
-    order = kernel.modules(["virtio_pci", "nvme", "ext4", "crc32c_generic", "ramoops", "i6300esb"])
+    add_modules(tree, kernel)
+    return pack(tree, CACHE / "small.cpio")
+
+
+def add_modules(tree, kernel):
+    """What the machine needs to see its disk, its crash records and its watchdog."""
+    order = kernel.modules(["nvme", "ext4", "crc32c_generic", "ramoops", "i6300esb"])
     for module in order:
         copy(module, tree / "modules" / module.name)
     (tree / "modules/order").write_text("".join(f"{module.name}\n" for module in order))
-    image = CACHE / "small.cpio"
+
+
+def pack(tree, image):
+    """An initramfs, not compressed: under emulation that would cost each boot a second."""
     with open(image, "wb") as out:
         names = subprocess.run(["find", ".", "-print0"], cwd=tree, stdout=subprocess.PIPE, check=True).stdout
         subprocess.run(["cpio", "--null", "-o", "-H", "newc", "--quiet"], cwd=tree, input=names, stdout=out, check=True)
@@ -203,7 +212,10 @@ class Machine:
         self.power_cycles = self.unsafe_shutdowns = 0
         self.process = None
         self.lines = queue.Queue()
+        # What the guest said, with the seconds at which it arrived.
         self.said = []
+        for kept in [".console", ".talk"]:
+            disk.with_suffix(kept).unlink(missing_ok=True)
 
     def __enter__(self):
         return self
@@ -217,7 +229,7 @@ class Machine:
         """Switches the power on."""
         self.power_cycles += 1
         words = (
-            f"console=ttyS0 quiet loglevel=1 panic=1 mitigations=off nokaslr random.trust_cpu=on audit=0 "
+            f"console=ttyS0 quiet loglevel=4 panic=1 mitigations=off nokaslr random.trust_cpu=on audit=0 "
             f"memmap=2M${RAMOOPS:#x} vm.power_cycles={self.power_cycles} "
             f"vm.unsafe_shutdowns={self.unsafe_shutdowns} {self.words}"
         )
@@ -246,11 +258,16 @@ class Machine:
         try:
             line = self.lines.get(timeout=max(0.01, until - time.monotonic()))
         except queue.Empty:
-            tail = "\n  ".join(self.said[-20:])
+            tail = "\n  ".join(line for _, line in self.said[-20:])
             raise Failure(f"the machine said nothing more in time; its last words were\n  {tail}") from None
         if line is not None:
-            self.said.append(line)
+            self._heard(line)
         return line
+
+    def _heard(self, line):
+        self.said.append((time.monotonic(), line))
+        with open(self.disk.with_suffix(".talk"), "a") as talk:
+            talk.write(f"{line}\n")
 
     def wait_for(self, pattern, patience=PATIENCE):
         """The next line that matches; the power must stay on."""
@@ -266,4 +283,4 @@ class Machine:
         self.process.wait()
         self.unsafe_shutdowns += 1
         while (line := self.lines.get()) is not None:
-            self.said.append(line)
+            self._heard(line)

@@ -3,8 +3,8 @@
 use super::*;
 use crate::model::quantity::{Bytes, Millis};
 use crate::model::settings::{
-    Breadcrumbs, Check, Code, CompanionWhen, FloatType, JitCache, ModuleLoading, OutputOracle, Shape, StackSettings,
-    Storage, Telemetry,
+    Breadcrumbs, Check, Code, CompanionProgram, CompanionWhen, FloatType, JitCache, ModuleLoading, OutputOracle, Shape,
+    StackSettings, Storage, Telemetry,
 };
 
 fn layers() -> Linear4bitSettings {
@@ -33,7 +33,8 @@ fn of_command(change: impl FnOnce(&mut CommandSettings)) -> Settings {
 fn cases() -> Vec<(Settings, Capability, &'static str)> {
     use Capability as C;
     let stack = StackSettings { block: layers(), head: Vec::new(), layers: 2 };
-    let companion = Companion { argv: vec![Template::literal("stress")], when: CompanionWhen::Beside };
+    let program = CompanionProgram::Command(vec![Template::literal("stress")]);
+    let companion = Companion { program, when: CompanionWhen::Beside };
     vec![
         (with(|s| s.ballast = Bytes::new(1 << 30)), C::Ballast, "ballast = \"1GiB\""),
         (with(|s| s.clocks = Clocks::Max), C::Clocks, "clocks"),
@@ -98,7 +99,8 @@ fn what_only_a_gpu_does_is_named_and_never_asked_of_a_cpu() {
     assert_eq!(needs_gpu(&layers()), None);
     let mut linear4bit = layers();
     (linear4bit.allocator, linear4bit.init) = (AllocatorKind::Vmm, Init::Device);
-    assert_eq!(needs_gpu(&linear4bit).unwrap(), "allocator = \"vmm\", init = \"device\"");
+    linear4bit.stream = StreamKind::Own;
+    assert_eq!(needs_gpu(&linear4bit).unwrap(), "allocator = \"vmm\", init = \"device\", stream = \"own\"");
     let on_cpu = of_layers(|l| (l.backend, l.kernels) = (Backend::Cpu, KernelSet::Tuned));
     let reason = cannot(&on_cpu, BuildCapabilities::THIS).unwrap();
     assert_eq!(reason, "kernels = \"tuned\" needs a GPU, and backend = \"cpu\"");

@@ -103,6 +103,8 @@ words! {
         Start = "start",
         /// Type that packed bytes are stored as.
         Storage = "storage",
+        /// Stream of the framework.
+        Stream = "stream",
         /// Swap.
         Swap = "swap",
         /// Sampling while the trial runs.
@@ -144,6 +146,7 @@ impl Knob {
             | Self::Quant
             | Self::Sequence
             | Self::Storage
+            | Self::Stream
             | Self::Warmup => matches!(kind, WorkloadKind::Linear4bit | WorkloadKind::Stack),
             Self::Ballast
             | Self::Breadcrumbs
@@ -203,6 +206,7 @@ impl Knob {
             Self::Kernels => "bnb",
             Self::Quant => "nf4",
             Self::Storage => "uint8",
+            Self::Stream => "legacy",
             Self::Telemetry => "on",
         }
     }
@@ -267,6 +271,7 @@ impl Context<'_> {
             Knob::Quant => word!(QuantType, quant),
             Knob::Sequence => value!(self.sequence(node, problems), sequence),
             Knob::Storage => word!(Storage, storage),
+            Knob::Stream => word!(StreamKind, stream),
             Knob::Warmup => value!(or_none(node, |node| parsed(node, problems)), warmup),
             Knob::Head => {
                 let head = or_none(node, |node| self.sequence(node, problems))?;
@@ -419,6 +424,7 @@ fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) -> Option<Cha
         | Knob::Quant
         | Knob::Sequence
         | Knob::Storage
+        | Knob::Stream
         | Knob::Warmup => return None,
     })
 }
@@ -518,12 +524,25 @@ fn prelude(node: &Node, problems: &mut Problems) -> Option<Prelude> {
 }
 
 fn companion(node: &Node, problems: &mut Problems) -> Option<Companion> {
-    if let Value::Array(_) = node.value {
-        return argv(node, problems).map(|argv| Companion { argv, when: CompanionWhen::default() });
+    let beside = |program| Companion { program, when: CompanionWhen::default() };
+    match &node.value {
+        Value::Array(_) => return argv(node, problems).map(CompanionProgram::Command).map(beside),
+        Value::String(_) => return load(node, problems).map(beside),
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) | Value::Table(_) => {}
     }
     let mut reader = Reader::new(node, "a companion", problems)?;
-    let argv = reader.require("argv", problems).and_then(|node| argv(node, problems));
+    let program = match reader.take("load") {
+        Some(node) => load(node, problems),
+        None => {
+            let argv = reader.require("argv", problems).and_then(|node| argv(node, problems));
+            argv.map(CompanionProgram::Command)
+        }
+    };
     let when = reader.take("when").map(|node| word(node, "moment", CompanionWhen::WORDS, problems));
     reader.finish(problems);
-    Some(Companion { argv: argv?, when: when.unwrap_or(Some(CompanionWhen::default()))? })
+    Some(Companion { program: program?, when: when.unwrap_or(Some(CompanionWhen::default()))? })
+}
+
+fn load(node: &Node, problems: &mut Problems) -> Option<CompanionProgram> {
+    word(node, "load", CompanionLoad::WORDS, problems).map(CompanionProgram::Load)
 }

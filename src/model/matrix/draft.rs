@@ -7,7 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::model::settings::{
-    CommandSettings, Companion, EnvOp, Linear4bitSettings, Prelude, Settings, StackSettings, WorkloadSettings,
+    CommandSettings, Companion, CompanionProgram, EnvOp, Linear4bitSettings, Prelude, Settings, StackSettings,
+    WorkloadSettings,
 };
 use crate::model::template::Template;
 
@@ -125,7 +126,7 @@ impl Draft {
                 EnvOp::Unset => {}
             }
         }
-        if let Some(Companion { argv, .. }) = &mut settings.companion {
+        if let Some(Companion { program: CompanionProgram::Command(argv), .. }) = &mut settings.companion {
             *argv = spread(argv);
         }
         match &mut settings.prelude {

@@ -215,7 +215,8 @@ fn level(knob: Knob) -> Value {
         Knob::Clocks => any("\"kept\", \"max\" or \"gpu:612MHz\"."),
         Knob::Code => words("Machine code that the driver may use.", Code::WORDS),
         Knob::ColdFrom => words("How the boot of a cold trial comes about.", ColdFrom::WORDS),
-        Knob::Companion => any("\"none\", a command, or { argv = […], when = \"before\" | \"beside\" | \"after\" }."),
+        Knob::Companion => any("\"none\", \"gpu-load\", a command, or { argv = […] or load = \"gpu-load\", \
+             when = \"before\" | \"beside\" | \"after\" }."),
         Knob::Compute => words("Type of the product.", FloatType::WORDS),
         Knob::Cpus => any("\"all\", or CPUs such as \"0-3,5\"."),
         Knob::DoubleQuant => truth("Whether the absmax values are quantised."),
@@ -244,6 +245,7 @@ fn level(knob: Knob) -> Value {
         Knob::Sequence => any("The layers: one letter each, or a list of names of shapes."),
         Knob::Start => words("The start state.", Start::WORDS),
         Knob::Storage => words("Type that packed bytes are stored as.", Storage::WORDS),
+        Knob::Stream => words("Stream that the framework works on.", StreamKind::WORDS),
         Knob::Swap => words("Swap.", Swap::WORDS),
         Knob::Telemetry => words("Sampling while the trial runs.", Telemetry::WORDS),
         Knob::Warmup => any("\"none\" or \"256x256\": one small layer first, in the same process."),

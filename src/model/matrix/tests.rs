@@ -408,6 +408,7 @@ fn every_axis_of_the_tool_can_be_varied() {
         (Knob::Sequence, "[\"B\", \"A\", \"B\"]"),
         (Knob::Start, "\"warm\""),
         (Knob::Storage, "\"fp32\""),
+        (Knob::Stream, "\"own\""),
         (Knob::Swap, "\"disk\""),
         (Knob::Telemetry, "\"off\""),
         (Knob::Warmup, "\"256x256\""),

@@ -93,6 +93,9 @@ pub struct Linear4bitSettings {
     /// The type that the packed bytes are stored as.
     #[serde(default, skip_serializing_if = "is_default")]
     pub storage: Storage,
+    /// The stream that the framework works on.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stream: StreamKind,
     /// One small layer, run in the same process before the sequence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<WarmupShape>,
@@ -119,6 +122,7 @@ impl Linear4bitSettings {
             quant: QuantType::default(),
             sequence,
             storage: Storage::default(),
+            stream: StreamKind::default(),
             warmup: None,
         }
     }
@@ -424,6 +428,19 @@ words! {
         Tuned = "tuned",
         /// Allocations and copies only: a fault there is not the library's.
         None = "none",
+    }
+}
+
+words! {
+    /// The stream that the framework works on. Quantisation is on the legacy default stream whatever this says, as
+    /// bitsandbytes launches it there without asking.
+    #[derive(Default)]
+    StreamKind {
+        /// The legacy default stream, PyTorch's own choice.
+        #[default]
+        Legacy = "legacy",
+        /// A stream of the process's own, which the legacy default stream waits for and the other way round.
+        Own = "own",
     }
 }
 

@@ -6,6 +6,10 @@ fn layers() -> Vec<Layer> {
     vec![Layer { label: "A".to_owned(), shape: Shape::new(64, 128).unwrap() }]
 }
 
+fn command_companion(name: &str) -> CompanionProgram {
+    CompanionProgram::Command(vec![Template::literal(name)])
+}
+
 fn every_field_set() -> Settings {
     let mut linear4bit = Linear4bitSettings::of(layers());
     linear4bit.allocator = AllocatorKind::Vmm;
@@ -24,6 +28,7 @@ fn every_field_set() -> Settings {
     linear4bit.kernels = KernelSet::Tuned;
     linear4bit.quant = QuantType::Int4;
     linear4bit.storage = Storage::Fp32;
+    linear4bit.stream = StreamKind::Own;
     linear4bit.warmup = Some("256x256".parse().unwrap());
     let stack = StackSettings { block: linear4bit, head: layers(), layers: 32 };
     Settings {
@@ -32,7 +37,7 @@ fn every_field_set() -> Settings {
         clocks: Clocks::GpuMhz(600),
         code: Code::Ptx,
         cold_from: ColdFrom::Power,
-        companion: Some(Companion { argv: vec![Template::literal("x")], when: CompanionWhen::After }),
+        companion: Some(Companion { program: command_companion("x"), when: CompanionWhen::After }),
         cpus: "0-3,5".parse().unwrap(),
         drop_caches: true,
         env: BTreeMap::from([("X".to_owned(), vec![EnvOp::Append(Template::literal("y")), EnvOp::Unset])]),
@@ -89,6 +94,17 @@ fn tool_defaults_are_left_out_of_the_identity() {
         String::from_utf8(settings.canonical_json()).unwrap(),
         r#"{"workload":{"linear4bit":{"sequence":[[64,128,"A"]]}}}"#
     );
+}
+
+#[test]
+fn a_companion_is_one_program_or_one_load() {
+    let read = |json: &str| serde_json::from_str::<Companion>(json);
+    let beside = |program| Companion { program, when: CompanionWhen::Beside };
+    assert_eq!(read(r#"{"argv":["x"]}"#).unwrap(), beside(command_companion("x")));
+    assert_eq!(read(r#"{"load":"gpu-load"}"#).unwrap(), beside(CompanionProgram::Load(CompanionLoad::Gpu)));
+    for wrong in ["{}", r#"{"argv":["x"],"load":"gpu-load"}"#, r#"{"load":"cpu-load"}"#] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
 }
 
 #[test]

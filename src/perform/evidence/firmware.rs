@@ -1,7 +1,9 @@
 //! Counters of the A/B boot slots in UEFI variables: a boot uses up a try until it is verified, and a slot without tries
 //! does not boot any more.
 
-use super::Collector;
+use super::{ATTRIBUTE, Collector};
+use crate::model::evidence::Fact;
+use crate::perform::host::Sysroot;
 
 /// Where UEFI variables are files: four bytes of attributes, then the value.
 const VARIABLES: &str = "sys/firmware/efi/efivars";
@@ -23,4 +25,12 @@ pub(super) fn read(collector: &mut Collector<'_>) {
     for name in WANTED {
         collector.attribute(format!("efi/{name}"), &format!("{VARIABLES}/{name}-{VENDOR}"));
     }
+}
+
+/// The counter in the variable `name`, such as `RootfsRetryCountA`.
+pub fn retry_count(sysroot: &Sysroot, name: &str) -> Fact<u32> {
+    sysroot.bytes(&format!("{VARIABLES}/{name}-{VENDOR}"), ATTRIBUTE).and_then(|bytes| {
+        let value: Option<[u8; 4]> = bytes.get(4..8).and_then(|value| value.try_into().ok());
+        value.map_or_else(|| Fact::Garbled(format!("{bytes:02x?}")), |value| Fact::Known(u32::from_le_bytes(value)))
+    })
 }

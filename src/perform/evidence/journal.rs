@@ -25,7 +25,7 @@ const LIST: Limit = Limit { bytes: 256 << 10, keep: Keep::End };
 const FIELDS: &str = "--output-fields=MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,SYSLOG_FACILITY,_TRANSPORT,_PID,_COMM,_SYSTEMD_UNIT,UNIT,_SOURCE_MONOTONIC_TIMESTAMP";
 
 /// The list of boots: the question to journalctl.
-pub const BOOTS_COMMAND: Command<'static> = Command {
+const BOOTS_COMMAND: Command<'static> = Command {
     file: "journalctl-list-boots.txt",
     argv: &["journalctl", "--list-boots", "--no-pager"],
     patience: PATIENCE,
@@ -46,7 +46,7 @@ pub(super) fn read(collector: &mut Collector<'_>, boot: &BootId) {
         here.and_then(|here| here.checked_sub(1)).map_or(Fact::Absent, |before| Fact::Known(boots[before].clone()))
     });
     collector.put(names::BOOTS, text);
-    collector.put("journal/storage", storage(sysroot));
+    collector.put("journal/storage", journal_storage(sysroot));
     // Each question is a process of its own that mostly seeks, so they are asked at once.
     let (previous, previous_kernel, current, kernel, last) = thread::scope(|scope| {
         let ask = |question: fn(&Sysroot, &BootId) -> Fact<Vec<u8>>, of: Fact<BootId>| {
@@ -56,7 +56,7 @@ pub(super) fn read(collector: &mut Collector<'_>, boot: &BootId) {
             ask(previous, before.clone()),
             ask(previous_kernel, before.clone()),
             ask(current, Fact::Known(boot.clone())),
-            ask(kernel, Fact::Known(boot.clone())),
+            ask(kernel_log, Fact::Known(boot.clone())),
             ask(|sysroot, _| sysroot.output(&LAST_COMMAND), Fact::Known(boot.clone())),
         ];
         asked.map(|thread| thread.join().expect("asking does not panic")).into()
@@ -88,7 +88,7 @@ fn current(sysroot: &Sysroot, boot: &BootId) -> Fact<Vec<u8>> {
 }
 
 /// The kernel's messages of this boot; without a journal those that its own buffer still holds.
-fn kernel(sysroot: &Sysroot, boot: &BootId) -> Fact<Vec<u8>> {
+pub fn kernel_log(sysroot: &Sysroot, boot: &BootId) -> Fact<Vec<u8>> {
     let dmesg = Command { file: "dmesg.txt", argv: &["dmesg"], patience: PATIENCE, limit: LOG };
     match log(sysroot, boot, "journalctl-k-b-0.jsonl", &["-k", "-n", "2000"]) {
         Fact::Known(log) if !log.is_empty() => Fact::Known(log),
@@ -117,7 +117,15 @@ fn of_boot(log: Vec<u8>, id: &str) -> Fact<Vec<u8>> {
 }
 
 /// Whether the journal survives a reboot, by where its files are (journald.conf(5), `Storage=`).
-fn storage(sysroot: &Sysroot) -> Fact<Vec<u8>> {
+pub fn journal_storage(sysroot: &Sysroot) -> Fact<Vec<u8>> {
+    match sysroot.answer("journal-storage.txt", LIST, || storage_by_files(sysroot)) {
+        // The disk of a board has files and no answers.
+        Fact::Absent => storage_by_files(sysroot),
+        answer => answer,
+    }
+}
+
+fn storage_by_files(sysroot: &Sysroot) -> Fact<Vec<u8>> {
     let has_files = |dir: &str| sysroot.entries(dir).and_then(|ids| Fact::Known(!ids.is_empty()));
     match (has_files("var/log/journal"), has_files("run/log/journal")) {
         (Fact::Known(true), _) => Fact::Known(b"persistent\n".to_vec()),

@@ -2,7 +2,7 @@
 
 use super::Collector;
 use crate::model::evidence::Fact;
-use crate::perform::host::{Keep, Limit};
+use crate::perform::host::{Keep, Limit, Sysroot};
 use crate::perform::os::clock_is_synchronised;
 
 /// Settings that decide what a fault looks like from outside (Documentation/admin-guide/sysctl).
@@ -39,15 +39,14 @@ pub(super) fn read(collector: &mut Collector<'_>) {
     ] {
         collector.attribute(name, path);
     }
-    collector.put("clock/synchronised", clock(collector));
+    collector.put("clock/synchronised", clock(collector.sysroot));
 }
 
-fn clock(collector: &Collector<'_>) -> Fact<Vec<u8>> {
-    collector.sysroot.answer("clock-synchronised.txt", Limit { bytes: 16, keep: Keep::Start }, || {
-        match clock_is_synchronised() {
-            Ok(true) => Fact::Known(b"yes\n".to_vec()),
-            Ok(false) => Fact::Known(b"no\n".to_vec()),
-            Err(error) => Fact::Denied(error.to_string()),
-        }
+/// Whether the system clock is kept right: `yes` or `no`.
+pub fn clock(sysroot: &Sysroot) -> Fact<Vec<u8>> {
+    sysroot.answer("clock-synchronised.txt", Limit { bytes: 16, keep: Keep::Start }, || match clock_is_synchronised() {
+        Ok(true) => Fact::Known(b"yes\n".to_vec()),
+        Ok(false) => Fact::Known(b"no\n".to_vec()),
+        Err(error) => Fact::Denied(error.to_string()),
     })
 }

@@ -22,7 +22,10 @@ mod save;
 
 use std::collections::BTreeMap;
 
-pub use journal::{BOOTS_COMMAND, read_boots};
+pub use firmware::retry_count;
+pub use journal::{journal_storage, kernel_log, read_boots};
+pub use kernel::clock;
+pub use nvme::drives;
 pub use save::{capture, save};
 
 use crate::model::evidence::{Fact, RawEvidence};

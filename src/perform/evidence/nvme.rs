@@ -25,38 +25,31 @@ const FILE: (&str, &str) = ("nvme-smart-log", ".json");
 const FIRST: &str = "nvme0";
 
 pub(super) fn read(collector: &mut Collector<'_>) {
-    let sysroot = collector.sysroot;
-    if sysroot.is_live() {
-        match sysroot.entries("sys/class/nvme") {
-            Fact::Known(drives) => {
-                for drive in drives.iter().take(DRIVES_MAX) {
-                    collector.put(item(drive), smart_log(sysroot, drive));
-                }
-            }
-            unread => collector.put(names::NVME, unread.and_then(|_| Fact::Absent)),
-        }
-        return;
-    }
-    let files = sysroot.entries(COMMANDS);
-    let drives = files.known().into_iter().flatten().filter_map(|file| Some((drive_of(file)?, file)));
-    let mut found = false;
-    for (drive, file) in drives {
-        found = true;
-        collector.put(item(drive), sysroot.bytes(&format!("{COMMANDS}/{file}"), SMART_LOG));
-    }
-    for file in sysroot.captured().denied.keys() {
-        if let Some(drive) = file.strip_prefix(&format!("{COMMANDS}/")).and_then(drive_of) {
-            found = true;
-            collector.put(item(drive), sysroot.bytes(file, SMART_LOG));
-        }
-    }
-    if !found {
+    let drives = drives(collector.sysroot);
+    if drives.is_empty() {
         collector.put(names::NVME, Fact::Absent);
+    }
+    for (drive, log) in drives {
+        collector.put(format!("{}{}.json", names::NVME, component(&drive)), log);
     }
 }
 
-fn item(drive: &str) -> String {
-    format!("{}{}.json", names::NVME, component(drive))
+/// The drives, with what each says of itself.
+pub fn drives(sysroot: &Sysroot) -> Vec<(String, Fact<Vec<u8>>)> {
+    if sysroot.is_live() {
+        let drives = sysroot.entries("sys/class/nvme").known().cloned().unwrap_or_default();
+        let log = |drive: String| {
+            let log = smart_log(sysroot, &drive);
+            (drive, log)
+        };
+        return drives.into_iter().take(DRIVES_MAX).map(log).collect();
+    }
+    let files = sysroot.entries(COMMANDS).known().cloned().unwrap_or_default();
+    let log = |file: &String| {
+        let drive = drive_of(file)?.to_owned();
+        Some((drive, sysroot.bytes(&format!("{COMMANDS}/{file}"), SMART_LOG)))
+    };
+    files.iter().filter_map(log).take(DRIVES_MAX).collect()
 }
 
 /// The drive whose log is in `file` of a captured tree.

@@ -12,6 +12,7 @@ use crate::perform::evidence::read;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
 use crate::perform::host::Sysroot;
 use crate::perform::machine::MachineError;
+use crate::perform::redact::{Redactor, Secrets};
 
 /// Raw items by name.
 type Items = BTreeMap<String, Fact<Vec<u8>>>;
@@ -22,20 +23,24 @@ const IN_WORDS_BYTES_MAX: usize = 256;
 /// Directory of raw items.
 const RAW: &str = "raw";
 
-/// Reads what the machine says, and makes of it what verdicts need.
+/// Reads what the machine says, and makes of it what verdicts need; the items come back redacted.
 ///
 /// # Errors
 /// If the boot id cannot be read.
 pub fn capture(sysroot: &Sysroot) -> Result<(Evidence, RawEvidence), MachineError> {
-    let raw = read(sysroot)?;
+    let mut raw = read(sysroot)?;
+    let findings = findings(&raw);
+    // Only now: a digest of a crash record must not depend on what was taken out of it.
+    let mut redactor = Redactor::new(&Secrets::of(sysroot));
+    raw.items = raw.items.into_iter().map(|(name, item)| (name.clone(), redactor.redact_fact(&name, item))).collect();
     let items = raw.items.iter().map(|(name, item)| (name.clone(), in_words(name, item))).collect();
-    Ok((Evidence { boot: raw.boot.clone(), findings: findings(&raw), items }, raw))
+    Ok((Evidence { boot: raw.boot.clone(), findings, items }, raw))
 }
 
-/// An item in words: itself if it is short, else where it is.
+/// An item in words: itself if it is short or a listing, which has no file, else where it is.
 fn in_words(name: &str, item: &Fact<Vec<u8>>) -> Fact<String> {
     item.clone().and_then(|bytes| match String::from_utf8(bytes) {
-        Ok(text) if text.len() <= IN_WORDS_BYTES_MAX => Fact::Known(text.trim_end().to_owned()),
+        Ok(text) if text.len() <= IN_WORDS_BYTES_MAX || name.ends_with('/') => Fact::Known(text.trim_end().to_owned()),
         Ok(text) => Fact::Known(format!("{} bytes in {RAW}/{name}", text.len())),
         Err(binary) => Fact::Known(format!("{} bytes in {RAW}/{name}", binary.as_bytes().len())),
     })

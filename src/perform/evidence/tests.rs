@@ -1,3 +1,5 @@
+//! What is read of each constructed board, and how it is written.
+
 use super::*;
 use crate::model::evidence::names;
 use crate::testing::boards::assemble;

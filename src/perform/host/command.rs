@@ -4,7 +4,7 @@
 
 use std::io::{self, ErrorKind, Read};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use super::sysroot::{Keep, Limit, TEXT_BYTES_MAX, read_within};
@@ -17,8 +17,13 @@ const KILL_PATIENCE: Duration = Duration::from_secs(1);
 const COMPLAINT_BYTES_MAX: u64 = 2048;
 
 /// Words of commands that mean that nothing is there rather than that it may not be read.
-const ABSENCE: [&str; 4] =
-    ["No journal files were found", "No such boot ID in journal", "No journal boot entry found", "No data available"];
+const ABSENCE: [&str; 5] = [
+    "No journal files were found",
+    "No such boot ID in journal",
+    "No journal boot entry found",
+    "No data available",
+    "no packages found",
+];
 
 /// Words of a command that shows only a part: what the system said is then unknown, though something was printed.
 const PARTIAL: &str = "not seeing messages from other users";
@@ -122,10 +127,7 @@ fn drain(mut pipe: impl Read + Send + 'static, limit: Limit) -> Receiver<io::Res
 
 fn receive(pipe: &Receiver<io::Result<Vec<u8>>>, until: Instant) -> Option<io::Result<Vec<u8>>> {
     let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
-    match pipe.recv_timeout(left) {
-        Ok(read) => Some(read),
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-    }
+    pipe.recv_timeout(left).ok()
 }
 
 #[cfg(test)]

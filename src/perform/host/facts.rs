@@ -182,7 +182,8 @@ impl Sysroot {
         (line, release, packages)
     }
 
-    fn l4t_packages(&self) -> Fact<Vec<String>> {
+    /// Releases and build stamps of the installed packages of Jetson Linux, each once.
+    pub fn l4t_packages(&self) -> Fact<Vec<String>> {
         let argv = ["dpkg-query", "--showformat=${db:Status-Status} ${Version}\\n", "--show", "nvidia-l4t-*"];
         let all = Command { file: "dpkg-query-nvidia-l4t.txt", argv: &argv, patience: PATIENCE, limit: SHORT };
         let core = ["dpkg-query", "--showformat=installed ${Version}\\n", "--show", "nvidia-l4t-core"];
@@ -342,6 +343,14 @@ mod tests {
         assert_eq!((pc.l4t, pc.jetpack, pc.l4t_packages), (Fact::Absent, Fact::Absent, Fact::Absent));
         assert_eq!(pc.driver, known("580.95.05"));
         assert!(matches!(pc.power_mode, Fact::Garbled(_)), "{:?}", pc.power_mode);
+    }
+
+    #[test]
+    fn the_facts_of_an_older_version_are_read() {
+        let stored = include_str!("../../../tests/formats/v1.0/format-001/machine.json");
+        let facts: MachineFacts = serde_json::from_str(stored).unwrap();
+        assert!(facts.kernel.known().is_some());
+        assert_eq!((facts.board, facts.clocks.are_pinned()), (Fact::Absent, None));
     }
 
     #[test]

@@ -152,6 +152,16 @@ impl Sysroot {
         fact
     }
 
+    /// The devices in a directory of a class, sorted: each is a directory of its own, even if nothing in it can be read.
+    pub fn devices(&self, class: &str) -> Fact<Vec<String>> {
+        let devices = self.entries(class);
+        self.record(|recording| {
+            let names = devices.known().into_iter().flatten();
+            recording.dirs.extend(names.map(|name| format!("{class}/{name}")));
+        });
+        devices
+    }
+
     /// The directories at most `depth` levels below `path` whose name has `suffix`, sorted. Links are not followed.
     pub fn directories(&self, path: &str, suffix: &str, depth: u32) -> Vec<String> {
         let mut found = Vec::new();
@@ -208,8 +218,10 @@ impl Sysroot {
     }
 
     fn open(&self, path: &str, flags: OFlags) -> io::Result<File> {
-        // A FIFO or a terminal in a captured tree must not keep the reader waiting.
-        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        // A FIFO or a terminal in a captured tree must not keep the reader waiting; openat2(2) refuses both with O_PATH.
+        let waits_for_nobody = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags =
+            flags | if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OFlags::CLOEXEC | waits_for_nobody };
         if self.is_live() {
             return Ok(open(self.root.join(path), flags, Mode::empty())?.into());
         }
@@ -231,7 +243,12 @@ impl Sysroot {
                 names.push((name, entry.file_type()));
             }
         }
+        // What could not be read when the tree was captured was there all the same.
+        let below = |denied: &String| Some(denied.strip_prefix(path)?.strip_prefix('/')?.to_owned());
+        let denied = self.captured.denied.keys().filter_map(below).filter(|name| !name.contains('/'));
+        names.extend(denied.map(|name| (name, FileType::RegularFile)));
         names.sort_by(|a, b| a.0.cmp(&b.0));
+        names.dedup_by(|a, b| a.0 == b.0);
         Ok(names)
     }
 
@@ -262,6 +279,8 @@ impl Sysroot {
 impl Recording {
     fn note(&mut self, path: &str, fact: &Fact<Vec<u8>>) {
         match fact {
+            // Somebody may have looked at less of it.
+            Fact::Known(bytes) if self.files.get(path).is_some_and(|longer| longer.len() > bytes.len()) => {}
             Fact::Known(bytes) => drop(self.files.insert(path.to_owned(), bytes.clone())),
             unread => self.note_denied(path, unread),
         }
@@ -335,6 +354,7 @@ mod tests {
         let sysroot = Sysroot::new(tree.path().to_path_buf());
         assert_eq!(sysroot.text("etc/conf"), Fact::Known("of the board".to_owned()));
         assert_eq!(sysroot.text("etc/out"), Fact::Absent);
+        assert!(sysroot.exists("etc/conf") && sysroot.exists("etc") && !sysroot.exists("etc/out"));
     }
 
     #[test]

@@ -265,6 +265,17 @@ impl Child {
         }
     }
 
+    /// The next event that is there already.
+    pub(super) fn glance(&mut self) -> Option<ChildEvent> {
+        if self.phase != Phase::Over {
+            self.reap();
+            self.read_conversation();
+            (0..self.outputs.len()).for_each(|index| self.read_output(index));
+            self.advance(Instant::now());
+        }
+        self.events.pop_front()
+    }
+
     async fn wake(&self, child_ended: &mut SignalStream, alarm: Instant) -> Wake {
         let is_writing = !self.outgoing.is_empty();
         tokio::select! {

@@ -5,7 +5,9 @@
 //! the wait that ends a layer, or when the program frees it, and are judged by nobody here.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
+use std::time::Instant;
 
 use half::{bf16, f16};
 
@@ -22,7 +24,7 @@ use crate::model::outcome::PeakMemory;
 use crate::model::settings::{FloatType, Init, KernelSet};
 use crate::workload::fast::zeroed;
 use crate::workload::host_weight::{HostWeight, WeightSource};
-use crate::workload::kept::{Columns, Kept, Sample, Stored, StoredRows};
+use crate::workload::kept::{ByteArray, Columns, FloatArray, InPieces, Kept, Sample, Stored, StoredRows};
 use crate::workload::layer::{Layer, Statistics};
 use crate::workload::oracle::Sampling;
 use crate::workload::reference::codebook::{CodeBook, dynamic_map};
@@ -195,6 +197,11 @@ impl Executor {
         self.samples.remove(&index)
     }
 
+    /// When the first kernel of the process was launched.
+    pub fn first_launch(&self) -> Option<Instant> {
+        self.kernels.first_launch()
+    }
+
     /// Whether several rows are multiplied straight from the packed weights of the layer at `index`.
     pub fn is_fused(&self, index: LayerIndex) -> bool {
         self.fuses(index)
@@ -345,10 +352,15 @@ impl Executor {
     }
 
     fn download<T: Plain>(&self, layer: LayerIndex, role: Role, count: usize) -> Result<Vec<T>, GpuError> {
+        self.download_range(layer, role, 0..count)
+    }
+
+    fn download_range<T: Plain>(&self, layer: LayerIndex, role: Role, range: Range<usize>) -> Result<Vec<T>, GpuError> {
         let buffer = self.buffer(layer, role)?;
-        let mut values = zeroed::<T>(count, "results")?;
-        buffer.holds("a copy back", "the source", size_of_val(values.as_slice()) as u64)?;
-        self.context.download(bytes_of_mut(&mut values), buffer.address, self.performance.stream)?;
+        buffer.holds("a copy back", "the source", (range.end * size_of::<T>()) as u64)?;
+        let mut values = zeroed::<T>(range.len(), "results")?;
+        let from = buffer.from((range.start * size_of::<T>()) as u64);
+        self.context.download(bytes_of_mut(&mut values), from.address, self.performance.stream)?;
         Ok(values)
     }
 
@@ -370,10 +382,12 @@ impl Executor {
         Ok(Rows::new(height, values))
     }
 
-    /// Before the packed weights of a layer go, what the oracle will look at is kept.
+    /// Before the packed weights of a layer go, what the oracle will look at is kept: some fifty copies of a few hundred
+    /// bytes. The layer as a whole would be hundreds of megabytes on their way between two layers of the sequence.
     fn keep_sample(&mut self, index: LayerIndex) -> Result<(), GpuError> {
         if self.tuning().is_some() {
-            let sample = Sample::of(&self.download_layer(index)?, self.sampling(index));
+            let sample =
+                Sample::read(&self.spec(index), self.sampling(index), &mut OnDevice { executor: self, index })?;
             self.samples.insert(index, sample);
         }
         Ok(())
@@ -472,6 +486,33 @@ impl Executor {
             self.times.push(StageTime { layer, stage, device_ms: timer.elapsed()? });
         }
         Ok(())
+    }
+}
+
+/// A layer that lies on the device.
+struct OnDevice<'a> {
+    executor: &'a Executor,
+    index: LayerIndex,
+}
+
+impl InPieces for OnDevice<'_> {
+    type Error = GpuError;
+
+    fn bytes(&mut self, array: ByteArray, range: Range<usize>) -> Result<Vec<u8>, GpuError> {
+        let role = match array {
+            ByteArray::Packed => Role::Packed,
+            ByteArray::Codes => Role::QuantizedAbsmax,
+        };
+        self.executor.download_range(self.index, role, range)
+    }
+
+    fn floats(&mut self, array: FloatArray, range: Range<usize>) -> Result<Vec<f32>, GpuError> {
+        let role = match array {
+            FloatArray::Absmax => Role::Absmax,
+            FloatArray::NestedAbsmax => Role::NestedAbsmax,
+            FloatArray::Offset => Role::Offset,
+        };
+        self.executor.download_range(self.index, role, range)
     }
 }
 

@@ -6,9 +6,10 @@
 
 #![expect(unsafe_code, reason = "a launch is sound only if its arguments fit the kernel, which is checked here")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::blas::Product;
 use super::driver::{Argument, Context, Function, Geometry, Module, Stream};
@@ -102,6 +103,7 @@ pub struct Kernels {
     target: Target,
     modules: RefCell<BTreeMap<Source, Module>>,
     functions: RefCell<BTreeMap<String, Function>>,
+    first_launch: Cell<Option<Instant>>,
 }
 
 /// Bytes of an fp32.
@@ -116,7 +118,13 @@ impl Kernels {
     /// [`GpuError::NoKernelImage`].
     pub fn new(context: &Rc<Context>, code: Code) -> Result<Self, GpuError> {
         let target = Target::choose(context.facts().architecture, code)?;
-        Ok(Self { context: context.clone(), target, modules: RefCell::default(), functions: RefCell::default() })
+        Ok(Self {
+            context: context.clone(),
+            target,
+            modules: RefCell::default(),
+            functions: RefCell::default(),
+            first_launch: Cell::default(),
+        })
     }
 
     /// Which compiled form runs.
@@ -127,6 +135,11 @@ impl Kernels {
     /// The context they run in.
     pub fn context(&self) -> &Rc<Context> {
         &self.context
+    }
+
+    /// When the first kernel was launched; its image was loaded by then.
+    pub fn first_launch(&self) -> Option<Instant> {
+        self.first_launch.get()
     }
 
     /// Loads every image now, instead of at the first launch of each.
@@ -178,7 +191,11 @@ impl Kernels {
             self.context.allow_shared(function, geometry.shared_bytes)?;
         }
         // SAFETY: the caller's.
-        unsafe { self.context.launch(function, geometry, stream, arguments) }
+        unsafe { self.context.launch(function, geometry, stream, arguments)? };
+        if self.first_launch.get().is_none() {
+            self.first_launch.set(Some(Instant::now()));
+        }
+        Ok(())
     }
 
     /// Quantises `x` (elements of `format`) into `packed` (two a byte) and `absmax` (one fp32 a block).

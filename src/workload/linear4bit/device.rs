@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::engine::{Engine, Surroundings};
 use super::results::sampling_of;
@@ -16,7 +17,7 @@ use crate::model::linear4bit_program::{
     Buffer, DeviceModel, Kernel, LayerIndex, LayerStage, Operation, ProgramSink, Role,
 };
 use crate::model::outcome::PeakMemory;
-use crate::model::settings::{AllocatorKind, Init, ModuleLoading, Settings};
+use crate::model::settings::{AllocatorKind, Init, ModuleLoading, Settings, StreamKind};
 use crate::workload::gpu::driver::{Context, Stream};
 use crate::workload::gpu::error::GpuError;
 use crate::workload::gpu::executor::{Executor, Performance, StageTime, device_model};
@@ -32,14 +33,13 @@ use crate::workload::worker::{Reporter, WorkError};
 /// The device that a trial uses: the first that the driver shows, which `CUDA_VISIBLE_DEVICES` decides.
 const ORDINAL: u32 = 0;
 
-/// The stream of PyTorch unless a script changes it.
-const STREAM: Stream = Stream::LEGACY;
-
 /// A device with its context and the kernels that it runs.
 #[derive(Debug)]
 pub(super) struct OpenDevice {
     context: Rc<Context>,
     kernels: Kernels,
+    /// How long it took to make the context, loading libcuda included.
+    context_ms: f64,
 }
 
 impl OpenDevice {
@@ -54,13 +54,15 @@ impl OpenDevice {
     }
 
     fn of(settings: &Settings) -> Result<Self, GpuError> {
+        let since = Instant::now();
         let context = Context::open(ORDINAL)?;
+        let context_ms = since.elapsed().as_secs_f64() * 1000.0;
         let kernels = Kernels::new(&context, settings.code)?;
         match settings.module_loading {
             ModuleLoading::Eager => kernels.load_all()?,
             ModuleLoading::Kept | ModuleLoading::Lazy => {}
         }
-        Ok(Self { context, kernels })
+        Ok(Self { context, kernels, context_ms })
     }
 
     /// As far as a program's requests depend on it.
@@ -88,6 +90,7 @@ impl OpenDevice {
         ] {
             reporter.note(name, text)?;
         }
+        reporter.metric("context_ms", self.context_ms)?;
         reporter.metric("multiprocessors", f64::from(facts.multiprocessors))
     }
 }
@@ -127,6 +130,7 @@ fn host_available() -> Option<u64> {
 pub(super) struct DeviceEngine {
     context: Rc<Context>,
     executor: Executor,
+    stream: Stream,
     sampling: Sampling,
     init: Init,
     allocator: AllocatorKind,
@@ -140,23 +144,27 @@ impl DeviceEngine {
     /// # Errors
     /// The device's, such as that it has no memory pools.
     pub(super) fn new(course: &Course<'_>, device: OpenDevice) -> Result<Self, GpuError> {
-        let OpenDevice { context, kernels } = device;
+        let OpenDevice { context, kernels, context_ms: _ } = device;
+        let stream = match course.linear4bit.stream {
+            StreamKind::Legacy => Stream::LEGACY,
+            StreamKind::Own => context.new_stream()?,
+        };
         let sampling = sampling_of(course, Reciprocal::WithinOneUlp);
         let performance = Performance {
             book: course.book,
             kernels: course.linear4bit.kernels,
             init: course.linear4bit.init,
             seed: course.seed,
-            stream: STREAM,
+            stream,
             sampled_rows: sampling.rows,
             is_timed: true,
         };
         let kind = course.memory.allocator;
-        let allocator = allocator(kind, &context, STREAM, EventLog::default())?;
+        let allocator = allocator(kind, &context, stream, EventLog::default())?;
         let before = Free::read(&context)?;
         let executor = Executor::new(kernels, allocator, course.memory.clone(), performance);
         let init = course.linear4bit.init;
-        Ok(Self { context, executor, sampling, init, allocator: kind, before, after: None })
+        Ok(Self { context, executor, stream, sampling, init, allocator: kind, before, after: None })
     }
 
     /// Makes the weight on the threads that the cell asks for, if it is made on the host.
@@ -247,11 +255,16 @@ impl Engine for DeviceEngine {
         if let Some(product) = self.executor.dense_product() {
             reporter.note("dense_product", product)?;
         }
+        // Of the process, not of the layer: a weight that is made on the host comes before the first kernel.
+        if let Some(launched) = self.executor.first_launch() {
+            let age_ms = reporter.age_ms(launched);
+            reporter.metric("first_kernel_ms", age_ms)?;
+        }
         Ok(())
     }
 
     fn finish(self, reporter: &mut Reporter) -> Result<PeakMemory, WorkError> {
-        let Self { context, executor, allocator, .. } = self;
+        let Self { context, executor, stream, allocator, .. } = self;
         let mut peak = executor.peak_memory();
         match allocator {
             // The pool decides what it holds, and says the most that it held.
@@ -261,6 +274,9 @@ impl Engine for DeviceEngine {
         reporter.stage(&stage_name(CLOSE_STAGE)?)?;
         // What other libraries made on the context goes before it does.
         drop(executor);
+        if stream != Stream::LEGACY {
+            context.destroy_stream(stream)?;
+        }
         context.close()?;
         Ok(peak)
     }

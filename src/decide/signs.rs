@@ -22,6 +22,11 @@ pub fn kernel_findings<'a>(
     findings.map(|finding| TrialFinding { whose: whose_of(&finding), finding }).collect()
 }
 
+/// Whether the GPU did not start at all, which is no fault of what ran on it.
+pub fn is_start_failure(finding: &KernelFinding) -> bool {
+    matches!(finding.rule.as_str(), "nvgpu-start" | "nvrm-start")
+}
+
 /// Texts whose meaning is known, in lower case. The first that a line holds gives its meaning.
 ///
 /// Numbers are those of the CUDA runtime (`cudaError_t`); the texts are its own (`cudaGetErrorString`), and PyTorch's
@@ -92,7 +97,10 @@ mod tests {
             ("CUDA error: an illegal memory access was encountered", Some(KnownText::CudaError(700))),
             ("CUDA Error 700 (Illegal Memory Access) in a helper", Some(KnownText::CudaError(700))),
             ("RuntimeError: CUDA error: unspecified launch failure", Some(KnownText::CudaError(719))),
-            ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", Some(KnownText::CudaOutOfMemory)),
+            (
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+                Some(KnownText::CudaOutOfMemory),
+            ),
             ("NVML_SUCCESS == r INTERNAL ASSERT FAILED at x.cpp:995", Some(KnownText::MaskedOutOfMemory)),
             ("Error named symbol not found at line 233 in file /src/csrc/ops.cu", Some(KnownText::NoKernelImage)),
             ("CUDA error 209", Some(KnownText::NoKernelImage)),

@@ -15,6 +15,8 @@ pub mod classify;
 
 pub mod evidence;
 
+pub mod gate;
+
 pub mod infer;
 
 pub mod kernel_log;

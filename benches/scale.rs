@@ -1,15 +1,17 @@
-//! What grows with the size of a matrix or a journal: planning 100,000 cells, folding 100,000 finished trials.
+//! What grows with the size of a matrix, a journal or a log: planning 100,000 cells, folding 100,000 finished trials,
+//! reading 100 MB of a kernel log.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use jetfault::decide::agenda::{Agenda, CellHere};
+use jetfault::decide::kernel_log::classify;
 use jetfault::decide::plan::{Plan, PlanOptions, expand};
 use jetfault::decide::predict::Predictor;
 use jetfault::decide::result::ResultFold;
 use jetfault::decide::run::RunState;
-use jetfault::model::evidence::{EvidenceSummary, Fact};
+use jetfault::model::evidence::{EvidenceSummary, Findings};
 use jetfault::model::ids::{BootId, ContentDigest, DeviceId, RunId, TrialId};
 use jetfault::model::journal::{
     Allowed, Booted, Event, Finished, Invoker, Judged, Launcher, Opened, Persistence, Record, Running, Started,
@@ -79,7 +81,7 @@ fn journal(plan: &Plan, trials: u32) -> Vec<u8> {
         persistence: Persistence::Persistent,
         script: None,
     })));
-    let evidence = EvidenceSummary { file: digest, boots: Fact::Absent, crash_records: Fact::Absent };
+    let evidence = EvidenceSummary { file: digest, findings: Findings::default() };
     write(Event::Booted(Booted { evidence }));
     for round in 1..=trials {
         let trial = TrialId { cell: plan.cells[0].id.clone(), round, attempt: 1 };
@@ -98,6 +100,16 @@ fn journal(plan: &Plan, trials: u32) -> Vec<u8> {
     }
     bytes
 }
+
+/// `text` over and over, with a panic at the end.
+fn kernel_log(text: &str) -> String {
+    let mut log = text.repeat(KERNEL_LOG_BYTES / text.len());
+    log.push_str("[  122.431880] Kernel panic - not syncing: Fatal exception\n");
+    log
+}
+
+/// As much as the journal of a board is allowed to hold.
+const KERNEL_LOG_BYTES: usize = 100_000_000;
 
 fn scale(c: &mut Criterion) {
     let mut group = c.benchmark_group("scale");
@@ -127,6 +139,21 @@ fn scale(c: &mut Criterion) {
             assert_eq!(state.progress.cells()[0].counted, 100_000);
         });
     });
+    let flood = "[   30.000000] nvgpu: 17000000.gpu     nvgpu_set_err_notifier_locked:143  [ERR]  error notifier set to 31 \
+                 for ch 479 owned by python3\n";
+    for (what, text) in [
+        ("kernel log of 100 MB (under 2 s)", include_str!("../tests/klog/tegra_boot.log")),
+        ("kernel log of 100 MB, a fault in each line", flood),
+    ] {
+        let log = kernel_log(text);
+        group.bench_function(what, |b| {
+            b.iter(|| {
+                let log = classify(log.lines());
+                assert!(log.panicked);
+                black_box(log)
+            });
+        });
+    }
     group.finish();
 }
 

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use jetfault::perform::host::Sysroot;
+use jetfault::perform::telemetry::measure;
+
 const HARNESS: &str = env!("CARGO_BIN_EXE_jetfault");
 const ROUNDS: usize = 5;
 
@@ -138,6 +141,47 @@ fn peak_pss(dir: &Path, trials: u32) -> f64 {
     f64::from(peak) / 1024.0
 }
 
+/// Files in the number and form of a Jetson AGX Orin's, with made-up values.
+fn board(root: &Path) -> PathBuf {
+    let write = |path: String, text: &str| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{text}\n")).unwrap();
+    };
+    for zone in 0..11 {
+        write(format!("sys/class/thermal/thermal_zone{zone}/type"), &format!("zone{zone}-thermal"));
+        write(format!("sys/class/thermal/thermal_zone{zone}/temp"), "48468");
+        write(format!("sys/class/thermal/cooling_device{zone}/type"), &format!("throttle{zone}"));
+        write(format!("sys/class/thermal/cooling_device{zone}/cur_state"), "0");
+    }
+    for channel in 1..=3 {
+        for monitor in 1..=2 {
+            write(format!("sys/class/hwmon/hwmon{monitor}/name"), "ina3221");
+            write(format!("sys/class/hwmon/hwmon{monitor}/in{channel}_label"), &format!("VDD_{monitor}_{channel}"));
+            write(format!("sys/class/hwmon/hwmon{monitor}/in{channel}_input"), "5032");
+            write(format!("sys/class/hwmon/hwmon{monitor}/curr{channel}_input"), "946");
+        }
+        write("sys/class/hwmon/hwmon3/name".into(), "soctherm_oc");
+        write(format!("sys/class/hwmon/hwmon3/oc{channel}_event_cnt"), "12");
+        write(format!("sys/class/hwmon/hwmon3/oc{channel}_throt_en"), "1");
+        write(format!("sys/devices/system/cpu/cpufreq/policy{channel}/scaling_cur_freq"), "729600");
+    }
+    write("sys/class/devfreq/17000000.gpu/cur_freq".into(), "621000000");
+    write("sys/devices/platform/bus@0/17000000.gpu/load".into(), "635");
+    write("sys/kernel/debug/bpmp/debug/clk/emc/rate".into(), "2133000000");
+    for file in ["meminfo", "buddyinfo", "pressure/memory", "pressure/cpu", "pressure/io"] {
+        write(format!("proc/{file}"), &fs::read_to_string(format!("/proc/{file}")).unwrap_or_default());
+    }
+    root.to_owned()
+}
+
+/// Processor time of one sample of the machine under `root`, in microseconds.
+fn telemetry(dir: &Path, root: PathBuf) -> f64 {
+    const SAMPLES: u32 = 1000;
+    let summary = measure(&Sysroot::new(root), dir, SAMPLES).unwrap();
+    summary.cpu_us as f64 / f64::from(SAMPLES)
+}
+
 fn main() {
     let dir = std::env::var_os("JETFAULT_BENCH_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
@@ -181,5 +225,11 @@ fn main() {
     );
     println!("| peak PSS of the harness, 200 trials | {:.1} MiB | under 10 MiB |", peak_pss(&dir, 200));
     println!("| peak PSS of the harness, 10,000 trials | {:.1} MiB | under 10 MiB |", peak_pss(&dir, 10_000));
+    for (what, root) in [("this machine", PathBuf::from("/")), ("a board's number of files", board(&dir.join("board")))]
+    {
+        let us = telemetry(&dir, root);
+        // Four samples a second.
+        println!("| telemetry, a sample of {what} | {us:.0} us | {:.2} % of one core, under 1 % |", us * 4.0 / 1e4);
+    }
     fs::remove_dir_all(&dir).unwrap();
 }

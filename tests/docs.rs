@@ -6,6 +6,7 @@ use std::path::Path;
 use jetfault::cli::exit::Exit;
 use jetfault::decide::classify::OUTCOME_RULES;
 use jetfault::decide::infer::BOOT_RULES;
+use jetfault::decide::kernel_log::rules::KERNEL_RULES;
 use jetfault::model::verdict::{Counted, Verdict};
 
 /// Compares the part of `docs/FILE` between its marks with `want`, or writes it.
@@ -62,21 +63,37 @@ fn the_tables_of_rules_are_the_codes() {
     }
     check("verdicts.md", "outcome-rules", &table);
     let mut table = String::from(
-        "| rule | distance | declared | crash records | verdict | cause | because |\n|---|---|---|---|---|---|---|\n",
+        "| rule | distance | meant | heat | shutdown | kernel left | reset | drives | watchdog | verdict | cause | because |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for rule in BOOT_RULES {
         table.push_str(&format!(
-            "| `{}` | {} | {} | {} | `{}` | {} | {} |\n",
+            "| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | `{}` | {} | {} |\n",
             rule.label,
             list(rule.distance, 4),
-            list(rule.declared, 2),
-            list(rule.news, 4),
+            list(rule.intent, 3),
+            list(rule.thermal, 2),
+            list(rule.ending, 3),
+            list(rule.news, 7),
+            list(rule.reset, 9),
+            list(rule.drive, 3),
+            list(rule.watchdog, 2),
             rule.verdict,
             rule.cause.map_or("", |cause| cause.as_str()),
             rule.because
         ));
     }
     check("verdicts.md", "boot-rules", &table);
+}
+
+#[test]
+fn the_table_of_kernel_rules_is_the_codes() {
+    let mut table = String::from("| rule | tells of | weight | class | because |\n|---|---|---|---|---|\n");
+    for rule in KERNEL_RULES {
+        let (name, fault, weight, class, because) = (rule.name, rule.fault, rule.weight, rule.class, rule.because);
+        table.push_str(&format!("| `{name}` | {fault} | {weight} | {class} | {because} |\n"));
+    }
+    check("kernel-log.md", "kernel-rules", &table);
 }
 
 #[test]

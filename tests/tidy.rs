@@ -26,8 +26,8 @@ const OWNERS: [(&str, &[&str]); 20] = [
     ("toml", &["src/model/matrix/"]),
     ("sha2", &["src/model/ids.rs", "src/perform/launching.rs", "src/workload/gpu/images.rs"]),
     ("crc32fast", &["src/model/journal.rs"]),
-    ("chrono", &["src/model/units.rs", "src/perform/host.rs", "src/testing/"]),
-    ("regex", &["src/model/matrix/", "src/perform/"]),
+    ("chrono", &["src/model/units.rs", "src/perform/host/", "src/testing/"]),
+    ("regex", &["src/model/matrix/", "src/decide/kernel_log", "src/perform/"]),
     ("rand_chacha", &["src/decide/order.rs"]),
     ("half", &["src/workload/", "kernels/"]),
     ("rayon", &["src/workload/", "src/testing/"]),
@@ -36,7 +36,7 @@ const OWNERS: [(&str, &[&str]); 20] = [
     ("flate2", &["src/workload/gpu/images.rs"]),
     ("tokio", &["src/perform/supervise"]),
     ("libc", &["src/perform/os.rs", "src/workload/os.rs"]),
-    ("sysinfo", &["src/perform/host.rs"]),
+    ("sysinfo", &["src/perform/host/"]),
 ];
 
 /// Where `unsafe` may stand.

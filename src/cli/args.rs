@@ -98,6 +98,9 @@ pub enum Command {
     /// Whether this machine is fit for runs, and what mends it; with --gpu every kernel is launched once
     #[command(after_help = "Examples:\n  jetfault doctor\n  jetfault doctor --gpu --format json")]
     Doctor(DoctorArgs),
+    /// Write what this machine says about itself as a directory that `--sysroot` reads
+    #[command(after_help = "Examples:\n  sudo jetfault capture --to board-7\n  jetfault doctor --sysroot board-7")]
+    Capture(CaptureArgs),
     /// Print the JSON Schema of matrices, for editors
     #[command(after_help = "Example:\n  jetfault schema > matrix.schema.json")]
     Schema,
@@ -241,6 +244,17 @@ pub struct DoctorArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
+}
+
+/// `capture`.
+#[derive(Debug, Args)]
+pub struct CaptureArgs {
+    /// Directory to write; it must be empty or not there yet
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+    /// Keep serial numbers, addresses, host and user names instead of replacing them
+    #[arg(long)]
+    pub no_redact: bool,
 }
 
 /// Formats of most commands.

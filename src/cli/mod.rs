@@ -20,6 +20,8 @@ pub mod read;
 
 pub mod doctor;
 
+pub mod capture;
+
 pub mod render;
 
 use std::ffi::OsString;
@@ -108,6 +110,7 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Explain(args) => read::explain(args, global),
         Command::Report(args) => read::report(args, global),
         Command::Doctor(args) => doctor::doctor(args, global),
+        Command::Capture(args) => capture::capture(args, global),
         Command::Schema => output::print(schema().as_bytes()).map(|()| Exit::Done),
         Command::Completions { shell } => {
             let mut script = Vec::new();

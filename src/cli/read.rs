@@ -170,7 +170,19 @@ fn machine_words(run: &RunDir) -> BTreeMap<String, String> {
     let facts =
         fs::read(run.file(names::MACHINE)).ok().and_then(|json| serde_json::from_slice::<MachineFacts>(&json).ok());
     let Some(facts) = facts else { return BTreeMap::new() };
-    let known = [("model", facts.model), ("kernel", facts.kernel), ("os", facts.os), ("l4t", facts.l4t)];
+    let power_mode = facts.power_mode.and_then(|mode| Fact::Known(format!("{} (id {})", mode.name, mode.id)));
+    let known = [
+        ("model", facts.model),
+        ("board", facts.board),
+        ("kernel", facts.kernel),
+        ("os", facts.os),
+        ("l4t", facts.l4t),
+        ("jetpack", facts.jetpack),
+        ("driver", facts.driver),
+        ("cuda", facts.cuda),
+        ("gpu", facts.gpu),
+        ("power mode", power_mode),
+    ];
     let known = known.into_iter().filter_map(|(name, fact)| match fact {
         Fact::Known(text) => Some((name.to_owned(), text)),
         Fact::Absent | Fact::Denied(_) | Fact::Garbled(_) => None,

@@ -17,7 +17,7 @@ use crate::cli::output;
 use crate::cli::plan::make_plan;
 use crate::cli::progress::{Loudness, Progress};
 use crate::cli::read;
-use crate::decide::agenda::{Agenda, CellHere, cannot_run};
+use crate::decide::agenda::{Agenda, CellHere, cannot_run, faults_the_machine};
 use crate::decide::classify::signal_name;
 use crate::decide::plan::{Cell, Permission, Plan};
 use crate::decide::run::Phase;
@@ -27,6 +27,7 @@ use crate::model::journal::{Allowed, Event, Launcher, Opened, Persistence, SetCh
 use crate::model::settings::{Backend, Breadcrumbs, CompanionProgram, WorkloadSettings};
 use crate::model::verdict::Provenance;
 use crate::perform::host::Sysroot;
+use crate::perform::injector;
 use crate::perform::invoker;
 use crate::perform::journal::last_record;
 use crate::perform::linux::{Linux, Setting};
@@ -315,13 +316,18 @@ fn allowed(allow: &AllowArgs) -> Allowed {
 /// What this machine and this build make of each cell.
 fn agenda(plan: &Plan, opened: &Opened, gpu: bool) -> Agenda {
     let build = BuildCapabilities::THIS;
+    let no_machine_faults = match opened.allowed.injected_faults {
+        true => injector::obstacle(),
+        false => Some("deliberate faults were not allowed when the run began ([[inject]])".to_owned()),
+    };
     Agenda::of(plan, opened.allowed.reboot && build.has(Capability::ColdStart), |index| {
         let cell = &plan.cells[index];
         let backend = cell.settings.linear4bit().map(|linear4bit| linear4bit.backend);
         CellHere {
             // A command may use a GPU wherever there is one; our own workload does so only where this build can.
             may_taint: gpu && backend.is_none_or(|backend| build.has(Capability::Cuda) && backend != Backend::Cpu),
-            cannot: cannot_run(plan, cell, build),
+            cannot: cannot_run(plan, cell, build)
+                .or_else(|| no_machine_faults.clone().filter(|_| faults_the_machine(cell))),
             unrecorded_ms: match cell.settings.breadcrumbs {
                 Breadcrumbs::Sync => 0,
                 Breadcrumbs::Async | Breadcrumbs::Off => COMMIT_PERIOD_MS,

@@ -4,6 +4,7 @@ use crate::decide::order::shuffle;
 use crate::decide::plan::{Cell, CellRole, Plan};
 use crate::model::capability::{BuildCapabilities, cannot};
 use crate::model::ids::{CellId, TrialId};
+use crate::model::injection::MachineFault;
 use crate::model::matrix::TrialsRule;
 use crate::model::protocol::WorkerFault;
 use crate::model::settings::{Start, WorkloadSettings};
@@ -104,13 +105,24 @@ pub fn cannot_run(plan: &Plan, cell: &Cell, build: BuildCapabilities) -> Option<
     if let TrialsRule::UntilDecided(_) = plan.trials {
         return Some("this build cannot decide when a cell has enough trials (trials = \"until-decided\")".into());
     }
-    if let Some(inject) = cell.inject.iter().find(|inject| WorkerFault::of(inject.fault).is_none()) {
-        return Some(format!("this build cannot commit the fault \"{}\" ([[inject]])", inject.fault.as_str()));
-    }
-    if !cell.inject.is_empty() && matches!(cell.settings.workload, WorkloadSettings::Command(_)) {
-        return Some("this build commits faults in its own worker, not in a command ([[inject]])".into());
+    let is_command = matches!(cell.settings.workload, WorkloadSettings::Command(_));
+    for fault in cell.inject.iter().map(|inject| inject.fault) {
+        match (MachineFault::of(fault), WorkerFault::of(fault)) {
+            (Some(_), _) => {}
+            (None, Some(_)) if is_command => {
+                let why = "only our own worker commits the fault in its process, and a command is none of ours";
+                return Some(format!("{why}: \"{fault}\" ([[inject]])"));
+            }
+            (None, Some(_)) => {}
+            (None, None) => return Some(format!("this build cannot commit the fault \"{fault}\" ([[inject]])")),
+        }
     }
     cannot(&cell.settings, build)
+}
+
+/// Whether trials of `cell` may commit a fault of the whole machine, which only a parent that is root can do.
+pub fn faults_the_machine(cell: &Cell) -> bool {
+    cell.inject.iter().any(|inject| MachineFault::of(inject.fault).is_some())
 }
 
 /// Where one cell stands.
@@ -306,6 +318,8 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::plan::{PlanOptions, expand};
+    use crate::model::matrix::{FaultName, parse};
 
     fn agenda(cells: usize, rounds: u32) -> Agenda {
         let cell = |i: usize| AgendaCell {
@@ -322,6 +336,26 @@ mod tests {
 
     fn judging(counted: Counted) -> Judging {
         Judging { counted, futile: counted == Counted::Excluded, interrupted: false }
+    }
+
+    #[test]
+    fn a_fault_has_somebody_who_commits_it_or_the_cell_cannot_run() {
+        let ours = "kind = \"linear4bit\"\nbackend = \"cpu\"\n[shapes]\nA = [64, 64]\n[baseline]\nsequence = \"A\"\n";
+        let users = "kind = \"command\"\nargv = [\"true\"]\n";
+        let why = |workload: &str, fault: FaultName| {
+            let text =
+                format!("[matrix]\nname = \"m\"\ntrials = 1\n[workload]\n{workload}[[inject]]\nfault = \"{fault}\"\n");
+            let matrix = parse(&text, "m.toml", &[]).unwrap_or_else(|error| panic!("{error}"));
+            let plan = expand(&matrix, &PlanOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(faults_the_machine(&plan.cells[0]), MachineFault::of(fault).is_some());
+            cannot_run(&plan, &plan.cells[0], BuildCapabilities::THIS)
+        };
+        for &fault in FaultName::ALL {
+            let by = (MachineFault::of(fault), WorkerFault::of(fault));
+            assert!(by.0.is_none() || by.1.is_none(), "{fault} is committed once");
+            assert_eq!(why(ours, fault).is_none(), by != (None, None), "{fault}");
+            assert_eq!(why(users, fault).is_none(), by.0.is_some(), "{fault}");
+        }
     }
 
     #[test]

@@ -3,19 +3,22 @@
 //! Owns the words for facts, which the tables keep as enums. It judges nothing itself: the row is looked up by the
 //! label in the record, and where this build's tables would give another row, that is said.
 
+mod boots;
+
+pub use boots::BootEvidence;
+
 use serde::{Deserialize, Serialize};
 
 use crate::decide::agenda::Agenda;
 use crate::decide::classify::{self, Ended, Ending, OUTCOME_RULES, OutcomeFacts, Promise, Word, classify, signal_name};
-use crate::decide::infer::{self, BOOT_RULES, Baseline, BootFacts, BootRule, Distance, News, OpenEnd, boot_rule};
+use crate::decide::infer::{BOOT_RULES, boot_rule};
 use crate::decide::plan::Plan;
 use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::{IllegalEvent, RunState};
-use crate::model::evidence::EvidenceSummary;
-use crate::model::ids::{BootId, TrialId};
+use crate::model::ids::TrialId;
 use crate::model::journal::{Event, Record};
 use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
-use crate::model::verdict::{Counted, Judgement, Provenance, Verdict};
+use crate::model::verdict::{Counted, Judgement, Provenance};
 
 /// Name and version of the format of an explanation.
 pub const EXPLAIN_SCHEMA: &str = "jetfault.explain/1";
@@ -109,40 +112,6 @@ pub struct WouldDecide {
     pub rule: Option<String>,
 }
 
-/// What was known when a trial was judged that the harness did not see end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BootEvidence {
-    /// How the trial stood when it was last seen.
-    pub end: OpenEnd,
-    /// The boot whose evidence judged it.
-    pub now: BootId,
-    /// That evidence; absent where the harness came back in the trial's own boot.
-    pub evidence: Option<EvidenceSummary>,
-    /// Crash records known before.
-    pub baseline: Baseline,
-}
-
-impl BootEvidence {
-    /// What `state` knows of its open trial, before its verdict is applied; `None` if there is none or it was seen to
-    /// end.
-    pub fn of(state: &RunState, agenda: &Agenda) -> Option<Self> {
-        let open = state.open.as_ref().filter(|open| open.outcome.is_none())?;
-        let (now, evidence) = match &open.next_boot {
-            Some((boot, evidence)) => (boot.clone(), Some(evidence.clone())),
-            None => (open.boot.clone(), None),
-        };
-        Some(Self { end: state.open_end(agenda, open), now, evidence, baseline: state.baseline.clone() })
-    }
-
-    fn facts(&self) -> BootFacts {
-        match &self.evidence {
-            Some(evidence) => infer::facts_of(&self.end, evidence, &self.now, &self.baseline),
-            // The evidence of the trial's own boot was captured before it started and says nothing about it.
-            None => BootFacts { distance: Distance::Same, declared: self.end.declared, news: News::Unreadable },
-        }
-    }
-}
-
 /// Reads a journal up to the verdict on one trial, and explains it.
 #[derive(Debug)]
 pub struct ExplainFold<'a> {
@@ -193,10 +162,9 @@ pub fn explain(result: &TrialResult, plan: &Plan, evidence: Option<&BootEvidence
         }
         (None, Some(evidence)) => {
             let facts = evidence.facts();
-            let rule = boot_rule(&facts);
-            let mut would = boot_alternatives(&facts, rule);
+            let mut would = evidence.would_decide();
             would.extend(without_a_table(&result.rule));
-            (boot_facts(&facts), Some(rule.label), would)
+            (boots::words(&facts), Some(boot_rule(&facts).label), would)
         }
         (None, None) => (Vec::new(), None, Vec::from_iter(without_a_table(&result.rule))),
     };
@@ -260,7 +228,7 @@ fn observed(result: &TrialResult, evidence: Option<&BootEvidence>) -> Vec<Seen> 
     }
     match (&result.outcome, evidence) {
         (Some(outcome), _) => of_outcome(outcome, &mut observed),
-        (None, Some(evidence)) => of_boots(evidence, &mut observed),
+        (None, Some(evidence)) => boots::observed(evidence, &mut observed),
         (None, None) => {}
     }
     observed
@@ -300,19 +268,6 @@ fn of_outcome(outcome: &Outcome, observed: &mut Vec<Seen>) {
         observed.push(seen("first error text", text.as_str()));
     }
     observed.push(seen("duration", format!("{} ms", outcome.duration_ms)));
-}
-
-fn of_boots(evidence: &BootEvidence, observed: &mut Vec<Seen>) {
-    let Some(summary) = &evidence.evidence else {
-        observed.push(seen("evidence", "the harness came back in the same boot"));
-        return;
-    };
-    observed.push(seen("evidence of boot", evidence.now.as_str()));
-    let boots = summary.boots.known().map(|boots| format!("{} remembered", boots.len()));
-    observed.push(seen("boots", boots.unwrap_or_else(|| "not readable".to_owned())));
-    let records = summary.crash_records.known().map(|records| format!("{} present", records.len()));
-    observed.push(seen("crash records", records.unwrap_or_else(|| "not readable".to_owned())));
-    observed.push(seen("crash records known before", evidence.baseline.digests.len().to_string()));
 }
 
 fn ended_by_words(ended_by: EndedBy) -> &'static str {
@@ -368,64 +323,6 @@ fn outcome_facts(facts: &OutcomeFacts) -> Vec<Seen> {
         Promise::ResultWrong => "a result is wrong",
     };
     vec![seen("ended", ended), seen("ending", ending), seen("word", word), seen("promise", promise)]
-}
-
-fn boot_facts(facts: &BootFacts) -> Vec<Seen> {
-    let distance = match facts.distance {
-        Distance::Same => "the same boot",
-        Distance::Next => "the boot that followed",
-        Distance::Gap => "other boots came between",
-        Distance::Unknown => "the machine does not remember its boots",
-    };
-    let news = match facts.news {
-        News::Panic => "a new record tells of a panic",
-        News::Other => "a new record tells of something else",
-        News::Nothing => "no new record",
-        News::Unreadable => "not readable, now or before",
-    };
-    let declared = if facts.declared { "declared before it happened" } else { "not declared" };
-    vec![seen("distance", distance), seen("reboot", declared), seen("crash records", news)]
-}
-
-/// The fewest other facts that would have led to another row with another meaning.
-fn boot_alternatives(facts: &BootFacts, rule: &BootRule) -> Vec<WouldDecide> {
-    if rule.verdict != Verdict::Reboot {
-        return Vec::new();
-    }
-    let distances = [(facts.distance, None), (Distance::Next, Some("that this boot followed the trial's at once"))];
-    let news = [
-        (facts.news, None),
-        (News::Panic, Some("a new crash record that tells of a panic")),
-        (News::Nothing, Some("that no crash record is new")),
-    ];
-    let mut found: Vec<(Vec<&str>, &BootRule)> = Vec::new();
-    // Single changes come first, so that a pair is listed only where neither half of it would have done.
-    let pairs = distances.iter().flat_map(|distance| news.iter().map(move |news| (distance, news)));
-    let mut changes: Vec<_> = pairs.collect();
-    changes.sort_by_key(|(distance, news)| usize::from(distance.1.is_some()) + usize::from(news.1.is_some()));
-    for (distance, news) in changes {
-        let changed = BootFacts { distance: distance.0, news: news.0, ..*facts };
-        let known: Vec<&str> = [distance.1, news.1].into_iter().flatten().collect();
-        let other = boot_rule(&changed);
-        let is_news = (other.verdict, other.cause) != (rule.verdict, rule.cause);
-        let is_minimal = !found.iter().any(|(fewer, _)| fewer.iter().all(|what| known.contains(what)));
-        if changed != *facts && is_news && is_minimal {
-            found.push((known, other));
-        }
-    }
-    let would = |(known, other): (Vec<&str>, &BootRule)| WouldDecide {
-        known: known.join(", and "),
-        then: verdict_words(other),
-        rule: Some(other.label.to_owned()),
-    };
-    found.into_iter().map(would).collect()
-}
-
-fn verdict_words(rule: &BootRule) -> String {
-    match rule.cause {
-        Some(cause) => format!("{}, cause {}", rule.verdict, cause.as_str()),
-        None => rule.verdict.to_string(),
-    }
 }
 
 /// What would have led elsewhere for rows whose question no fact of the table answers.

@@ -13,7 +13,16 @@ pub mod agenda;
 
 pub mod classify;
 
+pub mod evidence;
+
 pub mod infer;
+
+pub mod kernel_log;
+
+pub mod signs;
+pub mod telemetry;
+
+pub mod tegrastats;
 
 pub mod run;
 

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use crate::decide::agenda::{Agenda, Judging, Progress};
-use crate::decide::infer::{Baseline, OpenEnd};
-use crate::model::evidence::{EvidenceSummary, Fact};
+use crate::decide::infer::{Baseline, Intent, OpenEnd};
+use crate::model::evidence::EvidenceSummary;
 use crate::model::ids::{BootId, CellId, TrialId};
 use crate::model::journal::{Booted, Closed, Event, Judged, Opened, Record, Started};
 use crate::model::outcome::{EndedBy, Outcome};
@@ -79,9 +79,11 @@ pub struct RunState {
     pub tainted_by: Option<TrialId>,
     /// The boot whose end was declared, if one was and it has not come yet.
     pub declared: Option<BootId>,
+    /// The boot whose power a hook cut, if one did and it has not been judged yet.
+    pub power_cycled: Option<BootId>,
     /// The trial without a verdict.
     pub open: Option<OpenTrial>,
-    /// Crash records known before the open trial.
+    /// What was there before the open trial.
     pub baseline: Baseline,
     /// Where each cell and the order stand.
     pub progress: Progress,
@@ -104,6 +106,7 @@ impl RunState {
             position: 0,
             tainted_by: None,
             declared: None,
+            power_cycled: None,
             open: None,
             baseline: Baseline::default(),
             progress: Progress::new(agenda),
@@ -149,7 +152,8 @@ impl RunState {
                 return Err("a reboot is asked for between trials, and for the boot in which it is written");
             }
             Event::RebootAsked(asked) => self.declared = Some(asked.boot.clone()),
-            Event::Set(_) | Event::Restored(_) | Event::Hooked(_) | Event::Observed(_) => {}
+            Event::Hooked(hooked) => self.power_cycled = hooked.ends.clone().or(self.power_cycled.take()),
+            Event::Set(_) | Event::Restored(_) | Event::Observed(_) => {}
             Event::Quarantined(quarantined) => {
                 let cell = *self.index_of.get(&quarantined.cell).ok_or("the cell is not in the plan")?;
                 self.progress.set_aside(agenda, cell);
@@ -180,23 +184,11 @@ impl RunState {
                 self.unjudged_evidence.push(booted.evidence.clone());
             }
             Some(_) | None => {
-                self.declared = None;
-                self.learn(&booted.evidence.clone());
+                (self.declared, self.power_cycled) = (None, None);
+                self.baseline.learn(&booted.evidence.findings);
             }
         }
         Ok(())
-    }
-
-    fn learn(&mut self, evidence: &EvidenceSummary) {
-        match &evidence.crash_records {
-            Fact::Known(records) => {
-                self.baseline.digests.extend(records.iter().map(|r| r.digest.clone()));
-                self.baseline.digests.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
-                self.baseline.digests.dedup();
-                self.baseline.incomplete = false;
-            }
-            Fact::Absent | Fact::Denied(_) | Fact::Garbled(_) => self.baseline.incomplete = true,
-        }
     }
 
     fn started(&mut self, boot: &BootId, started: &Started) -> Applied {
@@ -245,10 +237,10 @@ impl RunState {
             self.tainted_by = Some(judged.trial.clone());
         }
         if open.next_boot.is_some() {
-            self.declared = None;
+            (self.declared, self.power_cycled) = (None, None);
         }
         for evidence in std::mem::take(&mut self.unjudged_evidence) {
-            self.learn(&evidence);
+            self.baseline.learn(&evidence.findings);
         }
         Ok(())
     }
@@ -271,12 +263,17 @@ impl RunState {
 
     /// What is known of the open trial for [`crate::decide::infer::infer`].
     pub fn open_end(&self, agenda: &Agenda, open: &OpenTrial) -> OpenEnd {
+        let intent = match (&self.declared, &self.power_cycled) {
+            (Some(boot), _) if *boot == open.boot => Intent::Reboot,
+            (_, Some(boot)) if *boot == open.boot => Intent::PowerCycle,
+            _ => Intent::Nothing,
+        };
         OpenEnd {
             boot: open.boot.clone(),
             stage: open.stage.clone(),
             unrecorded_ms: agenda.cells[open.cell].unrecorded_ms,
             running: open.running,
-            declared: self.declared.as_ref() == Some(&open.boot),
+            intent,
         }
     }
 }

@@ -2,11 +2,9 @@
 
 use crate::decide::agenda::Agenda;
 use crate::decide::classify::classify;
-use crate::decide::infer::infer;
+use crate::decide::infer::{infer, no_evidence};
 use crate::decide::run::{CANNOT_RUN_HERE, OpenTrial, Phase, RunState};
-use crate::model::evidence::EvidenceSummary;
-use crate::model::evidence::Fact;
-use crate::model::ids::{BootId, ContentDigest, TrialId};
+use crate::model::ids::{BootId, TrialId};
 use crate::model::journal::{Closed, Closing, Judged, Quarantined};
 use crate::model::verdict::{Judgement, Role};
 
@@ -98,9 +96,4 @@ fn judge(state: &RunState, agenda: &Agenda, open: &OpenTrial) -> Judged {
         None => infer(&end, &no_evidence(), &open.boot, &state.baseline),
     };
     Judged { trial, judgement, rule: rule.label.to_owned() }
-}
-
-/// The evidence of the trial's own boot says nothing about the trial: it was captured before it started.
-fn no_evidence() -> EvidenceSummary {
-    EvidenceSummary { file: ContentDigest::of(b""), boots: Fact::Absent, crash_records: Fact::Absent }
 }

@@ -326,6 +326,9 @@ pub struct Hooked {
     pub hook: String,
     /// How it ended, in words.
     pub ended: String,
+    /// The boot that it ended, where it cut the power of a machine that no longer answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<BootId>,
 }
 
 /// Something was seen from outside the machine.

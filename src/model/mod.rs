@@ -20,9 +20,17 @@ pub mod verdict;
 
 pub mod outcome;
 
+pub mod telemetry;
+
 pub mod evidence;
 
+pub mod kernel_log;
+
+pub mod jetson;
+
 pub mod protocol;
+
+pub mod injection;
 
 pub mod fitness;
 

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::evidence::Fact;
+use crate::model::kernel_log::KernelFinding;
 use crate::model::protocol::{Failure, Mismatch};
+use crate::model::telemetry::TelemetrySummary;
 use crate::model::verdict::StageName;
 
 /// How the child process ended, as the operating system tells it.
@@ -79,6 +82,54 @@ pub struct OutputBytes {
     pub dropped: u64,
 }
 
+/// Whether a process that the kernel names belongs to the trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Whose {
+    /// The child, or one of its descendants.
+    Trial,
+    /// Somebody else's: a bystander.
+    Other,
+    /// The line names no process.
+    Unnamed,
+}
+
+/// One thing that the kernel said while a trial ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialFinding {
+    /// What it said.
+    pub finding: KernelFinding,
+    /// Whether the process it names is the trial's.
+    pub whose: Whose,
+}
+
+/// By how much the counters of the trial's own control group grew (`memory.events`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MemoryEvents {
+    /// Times the group reached its own limit and nothing could be reclaimed.
+    pub oom: u64,
+    /// Processes of the group that an out-of-memory killer took, whatever ran out of memory.
+    pub oom_kill: u64,
+}
+
+/// A text in the child's output whose meaning is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KnownText {
+    /// NvMap had no memory to give: `NvMapMemAllocInternalTagged: … error 12`.
+    NvmapNoMemory,
+    /// The user may not open the GPU's devices.
+    GpuPermission,
+    /// The library holds no code for this GPU.
+    NoKernelImage,
+    /// A CUDA call ran out of memory and said so.
+    CudaOutOfMemory,
+    /// An assertion that is known to hide an out-of-memory error on Tegra.
+    MaskedOutOfMemory,
+    /// A CUDA error of this number.
+    CudaError(u32),
+}
+
 /// Everything the parent observed of one trial in the boot in which it ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -134,6 +185,29 @@ pub struct Outcome {
     /// Processes of the trial that were still there after its end and were killed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub leaked: u32,
+    /// What the machine's sensors said meanwhile; absent if nothing was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<TelemetrySummary>,
+    /// What the kernel said between the trial's start and the end of its settling time; absent where nobody listened.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub kernel: Fact<Vec<TrialFinding>>,
+    /// What the trial's control group counted; absent where it had none.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub memory_events: Fact<MemoryEvents>,
+    /// Known texts in the child's output, in the order in which each came first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known_texts: Vec<KnownText>,
+    /// How long the machine slept meanwhile: by how much `CLOCK_BOOTTIME` outran `CLOCK_MONOTONIC`.
+    #[serde(default, skip_serializing_if = "is_none_ms")]
+    pub suspended_ms: u64,
+}
+
+fn is_none_ms(ms: &u64) -> bool {
+    *ms == 0
+}
+
+fn is_absent<T>(fact: &Fact<T>) -> bool {
+    matches!(fact, Fact::Absent)
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -162,6 +236,11 @@ impl Outcome {
             stdout: OutputBytes::default(),
             stderr: OutputBytes::default(),
             leaked: 0,
+            telemetry: None,
+            kernel: Fact::Absent,
+            memory_events: Fact::Absent,
+            known_texts: Vec::new(),
+            suspended_ms: 0,
         }
     }
 }

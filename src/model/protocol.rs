@@ -55,12 +55,12 @@ pub enum Work {
     Script(String),
 }
 
-/// A fault that the worker commits itself; those of the whole machine are the parent's to arrange.
+/// A fault that the worker commits itself; those of the whole machine are its parent's, see [`super::injection`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InjectedFault {
     /// Which fault.
     pub fault: WorkerFault,
-    /// The stage at whose beginning it is committed; absent: right after `Hello`.
+    /// The stage at whose beginning it is committed, or [`super::injection::START`]; absent: right after `Hello`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<StageName>,
 }
@@ -79,6 +79,8 @@ pub enum WorkerFault {
     Hang,
     /// Computes for ever.
     Spin,
+    /// Takes memory until the kernel kills it; without overcommitment it aborts when there is no more.
+    Oom,
     /// Spoils one result.
     Wrong,
     /// Takes one second longer in the stage.
@@ -96,7 +98,9 @@ impl WorkerFault {
             FaultName::Spin => Some(Self::Spin),
             FaultName::Wrong => Some(Self::Wrong),
             FaultName::Slow => Some(Self::Slow),
-            FaultName::Reset | FaultName::Panic | FaultName::Poweroff | FaultName::Oom | FaultName::CudaError => None,
+            FaultName::Oom => Some(Self::Oom),
+            FaultName::Reset | FaultName::Panic | FaultName::Poweroff | FaultName::Freeze => None,
+            FaultName::CudaError => None,
         }
     }
 }

@@ -78,7 +78,7 @@ fn make_way(path: &Path) -> Result<(), MachineError> {
 ///
 /// It never writes through what stands there: the directory of a trial belongs to the workload's user, and a symbolic
 /// link in it must not lead the harness, which may be root, to another file.
-fn create_anew(path: &Path) -> io::Result<File> {
+pub(super) fn create_anew(path: &Path) -> io::Result<File> {
     let create = || OpenOptions::new().write(true).create_new(true).open(path);
     match create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

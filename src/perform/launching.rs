@@ -1,4 +1,4 @@
-//! From a cell to the child that runs it: program, environment, deadlines, injected fault.
+//! From a cell to the child that runs it: program, environment, deadlines, the injected fault and who commits it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::decide::plan::{Cell, InjectedFault as PlannedFault};
 use crate::model::ids::TrialId;
+use crate::model::injection::MachineFault;
 use crate::model::journal::Invoker;
 use crate::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
 use crate::model::settings::{
@@ -58,7 +59,7 @@ pub fn program(cell: &Cell, context: TrialContext<'_>) -> Result<Program, String
                 None => Work::Cell(Box::new(settings.clone())),
             },
             breadcrumbs: settings.breadcrumbs,
-            inject: injected(&cell.inject, context),
+            inject: worker_fault(cell, context),
         })),
     }
 }
@@ -167,13 +168,25 @@ pub fn deadlines(settings: &Settings, gpu: bool) -> Deadlines {
 }
 
 /// The fault that this trial commits, drawn from the seed and the trial so that a repetition draws the same.
-fn injected(planned: &[PlannedFault], context: TrialContext<'_>) -> Option<InjectedFault> {
-    planned.iter().enumerate().find_map(|(number, planned)| {
-        let draw = draw(context.seed, context.trial, number);
-        let fault = WorkerFault::of(planned.fault).filter(|_| draw < planned.rate)?;
-        let at = planned.at.as_ref().and_then(|stage| stage.parse().ok());
-        Some(InjectedFault { fault, at })
-    })
+fn drawn<'c>(cell: &'c Cell, context: TrialContext<'_>) -> Option<&'c PlannedFault> {
+    let is_drawn = |number, planned: &PlannedFault| draw(context.seed, context.trial, number) < planned.rate;
+    cell.inject.iter().enumerate().find(|(number, planned)| is_drawn(*number, planned)).map(|(_, planned)| planned)
+}
+
+fn stage_of(planned: &PlannedFault) -> Option<StageName> {
+    planned.at.as_ref().and_then(|stage| stage.parse().ok())
+}
+
+/// The fault that this trial's worker commits in its own process.
+fn worker_fault(cell: &Cell, context: TrialContext<'_>) -> Option<InjectedFault> {
+    let planned = drawn(cell, context)?;
+    Some(InjectedFault { fault: WorkerFault::of(planned.fault)?, at: stage_of(planned) })
+}
+
+/// The fault of the whole machine that this trial commits, and the stage in which.
+pub fn machine_fault(cell: &Cell, context: TrialContext<'_>) -> Option<(MachineFault, Option<StageName>)> {
+    let planned = drawn(cell, context)?;
+    Some((MachineFault::of(planned.fault)?, stage_of(planned)))
 }
 
 /// A number in 0..1: the first 53 bits of a sha256.

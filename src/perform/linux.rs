@@ -1,5 +1,6 @@
 //! The real machine: store, host and supervisor behind the one trait that the runner knows.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, chown};
@@ -12,16 +13,18 @@ use rustix::fs::syncfs;
 
 use crate::decide::classify::classify;
 use crate::decide::plan::Plan;
-use crate::model::evidence::{Evidence, EvidenceSummary};
+use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Invoker, RebootAsked, Started};
 use crate::model::outcome::EndedBy;
-use crate::model::settings::Keep;
+use crate::model::settings::{self, GpuPm, Keep, Settings};
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
 use crate::perform::companion::{Companion, Surroundings};
+use crate::perform::evidence;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
 use crate::perform::host::{self, Sysroot};
+use crate::perform::injector::{Injector, Moment};
 use crate::perform::journal::Durable;
 use crate::perform::launching::{self, TrialContext};
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
@@ -31,6 +34,7 @@ use crate::perform::store::{ResultsDir, RunDir, names};
 use crate::perform::supervise::{
     Child, CompanionMark, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, Supervisor,
 };
+use crate::perform::telemetry::{GpuLoad, Telemetry};
 
 /// What a machine carries a run through with.
 pub struct Linux<'a> {
@@ -42,12 +46,16 @@ pub struct Linux<'a> {
     matrix_dir: String,
     script: Option<String>,
     journal: File,
+    /// What was read raw and not yet written; evidence is captured once a boot.
+    raw_evidence: BTreeMap<String, Fact<Vec<u8>>>,
     supervisor: Supervisor,
     child: Option<Child>,
+    telemetry: Telemetry,
     companion: Option<Companion>,
     /// The changes that the cell of the trial makes to the environment.
     environment: Vec<EnvChange>,
     artifacts: Artifacts,
+    injector: Injector,
     mark: RunMark,
     signal: Arc<AtomicUsize>,
 }
@@ -89,16 +97,19 @@ impl<'a> Linux<'a> {
             run,
             results,
             plan,
+            telemetry: Telemetry::new(setting.sysroot.clone()),
             sysroot: setting.sysroot,
             invoker: setting.invoker,
             matrix_dir: setting.matrix_dir,
             script: setting.script,
             journal,
+            raw_evidence: BTreeMap::new(),
             supervisor,
             child: None,
             companion: None,
             environment: Vec::new(),
             artifacts: Artifacts::default(),
+            injector: Injector::new(run.file(names::INJECTED)),
             mark: RunMark::new(&run.id, &run.path),
             signal: setting.signal,
         })
@@ -125,7 +136,11 @@ impl<'a> Linux<'a> {
         };
         let program = launching::program(cell, context).map_err(io::Error::other)?;
         self.environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
+        let companion = launching::companion(cell, context).map_err(io::Error::other)?;
         self.artifacts = Artifacts::of(&program, cell.settings.watch.keep, &trial_dir);
+        self.injector.arm(trial, launching::machine_fault(cell, context));
+        self.injector.notice(Moment::Start);
+        self.commit_due_fault().map_err(io::Error::other)?;
         let launch = Launch {
             program,
             run: &self.mark,
@@ -136,16 +151,19 @@ impl<'a> Linux<'a> {
             invoker: Some(&self.invoker),
         };
         let dir = trial_dir.join(names::COMPANION);
-        let plan = launching::companion(cell, context).map_err(io::Error::other)?;
-        self.companion = plan.map(|plan| Companion::new(plan, CompanionMark::of(started, &self.mark), &dir));
+        self.companion = companion.map(|plan| Companion::new(plan, CompanionMark::of(started, &self.mark), &dir));
         if let Some(companion) = &mut self.companion {
             make_trial_dir(&dir, &self.invoker)?;
             let surroundings = Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
             companion.begin(&mut self.supervisor, surroundings)?;
         }
+        if cell.settings.telemetry == settings::Telemetry::On {
+            self.telemetry.begin(&trial_dir, gpu_load(&cell.settings))?;
+        }
         match self.supervisor.start(started, launch) {
             Ok(child) => self.child = Some(child),
             Err(error) => {
+                self.telemetry.finish();
                 if let Some(mut companion) = self.companion.take() {
                     companion.conclude(&mut self.supervisor);
                 }
@@ -177,6 +195,25 @@ impl<'a> Linux<'a> {
         if let (Some(_), Some(child)) = (companion.failure(), &mut self.child) {
             supervisor.end(child, EndedBy::Companion);
         }
+    }
+}
+
+impl Linux<'_> {
+    /// Commits the fault of the whole machine that is due, if one is.
+    fn commit_due_fault(&mut self) -> Result<(), MachineError> {
+        if !self.injector.is_due() {
+            return Ok(());
+        }
+        let boot = self.sysroot.boot_id()?;
+        self.injector.commit(&boot, host::now())
+    }
+}
+
+/// Cells that leave the GPU idle, or change how it saves power, must not be kept awake.
+fn gpu_load(settings: &Settings) -> GpuLoad {
+    match (settings.gap.ms(), settings.gpu_pm) {
+        (0, GpuPm::Kept) => GpuLoad::Read,
+        (_, GpuPm::Kept | GpuPm::On | GpuPm::Auto) => GpuLoad::LeftAlone,
     }
 }
 
@@ -255,20 +292,14 @@ impl Machine for Linux<'_> {
     }
 
     fn capture(&mut self) -> Result<Evidence, MachineError> {
-        self.sysroot.capture()
+        let (evidence, raw) = evidence::capture(&self.sysroot)?;
+        self.raw_evidence = raw.items;
+        Ok(evidence)
     }
 
     fn save_evidence(&mut self, evidence: &Evidence) -> Result<EvidenceSummary, MachineError> {
         let dir = self.run.file(names::EVIDENCE).join(evidence.boot.as_str());
-        make_dir_durably(&dir)?;
-        let mut json = serde_json::to_vec_pretty(evidence).expect("evidence holds only maps with string keys");
-        json.push(b'\n');
-        write_durably(&dir.join("evidence.json"), &json)?;
-        Ok(EvidenceSummary {
-            file: ContentDigest::of(&json),
-            boots: evidence.boots.clone(),
-            crash_records: evidence.crash_records.clone(),
-        })
+        evidence::save(&dir, evidence, &std::mem::take(&mut self.raw_evidence))
     }
 
     fn write_result(&mut self, trial: &TrialId, json: &[u8]) -> Result<(), MachineError> {
@@ -306,11 +337,19 @@ impl Machine for Linux<'_> {
     }
 
     fn child_event(&mut self, wait: Duration) -> Result<ChildEvent, MachineError> {
+        // The event of last time was recorded in between, and a child that waited for its stage was answered.
+        self.commit_due_fault()?;
         let child = self.child.as_mut().ok_or_else(|| MachineError::new("watch", io::ErrorKind::NotFound.into()))?;
         let mut event = self.supervisor.next_event(child, wait);
+        match &event {
+            ChildEvent::Running { .. } => self.injector.notice(Moment::Running),
+            ChildEvent::Stage { stage, .. } => self.injector.notice(Moment::Stage(stage)),
+            ChildEvent::Quiet | ChildEvent::Ended(_) => {}
+        }
         self.mind_companion(&mut event);
-        if let ChildEvent::Ended(outcome) = &event {
+        if let ChildEvent::Ended(outcome) = &mut event {
             self.child = None;
+            outcome.telemetry = self.telemetry.finish();
             let passed = classify(outcome).0.verdict == Verdict::Pass;
             std::mem::take(&mut self.artifacts).clear(passed);
         }
@@ -330,13 +369,11 @@ impl Machine for Linux<'_> {
     }
 
     fn sync_output(&mut self) -> Result<(), MachineError> {
-        match &mut self.child {
-            Some(child) => self
-                .supervisor
-                .sync_output(child)
-                .map_err(|source| MachineError::new("make the child's output durable", source)),
-            None => Ok(()),
+        let failed = |what: &'static str| move |source| MachineError::new(format!("make {what} durable"), source);
+        if let Some(child) = &mut self.child {
+            self.supervisor.sync_output(child).map_err(failed("the child's output"))?;
         }
+        self.telemetry.sync().map_err(failed("the telemetry"))
     }
 
     fn reboot(&mut self, _asked: &Durable<RebootAsked>, _here: &BootId) -> Result<(), MachineError> {

@@ -32,10 +32,18 @@ pub mod store;
 
 pub mod host;
 
+pub mod evidence;
+
+pub mod redact;
+
 pub mod launching;
 
 pub mod companion;
+pub mod injector;
+pub mod telemetry;
 
 pub mod doctor;
+
+pub mod capture;
 
 pub mod linux;

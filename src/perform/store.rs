@@ -31,6 +31,8 @@ pub mod names {
     pub const EVIDENCE: &str = "evidence";
     /// A trial's result.
     pub const RESULT: &str = "result.json";
+    /// What was done to the machine on purpose, a line before each deed.
+    pub const INJECTED: &str = "injected.jsonl";
     /// The output of a trial's companion, in the trial's directory.
     pub const COMPANION: &str = "companion";
     /// A file that stops everything while it is there (results directory) or once (run directory).

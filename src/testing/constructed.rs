@@ -12,7 +12,7 @@ use crate::decide::plan::{Plan, PlanOptions, PredictedPeak, expand};
 use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::RunState;
 use crate::decide::step::{Step, decide};
-use crate::model::evidence::{CrashRecord, EvidenceSummary, Fact};
+use crate::model::evidence::{CrashKind, CrashRecord, EvidenceSummary, Fact, Findings};
 use crate::model::ids::{BootId, ContentDigest, DeviceId, TrialId};
 use crate::model::journal::{
     Alive, Allowed, Booted, Event, Finished, Invoker, Launcher, Opened, Paused, Persistence, RebootAsked, Record,
@@ -256,7 +256,7 @@ impl<'p> Journal<'p> {
                 self.readable = readable;
                 if panic {
                     let digest = ContentDigest::of(self.uptime_ms.to_string().as_bytes());
-                    self.crashes.push(CrashRecord { digest, panic });
+                    self.crashes.push(CrashRecord::of(digest, CrashKind::Panic));
                 }
                 self.next_boot();
                 false
@@ -275,14 +275,15 @@ impl<'p> Journal<'p> {
         let is_readable = std::mem::replace(&mut self.readable, true);
         let file = ContentDigest::of(b"evidence");
         if !is_readable {
-            return EvidenceSummary {
-                file,
-                boots: Fact::Absent,
-                crash_records: Fact::Denied("permission denied".into()),
-            };
+            let crash_records = Fact::Denied("permission denied".into());
+            return EvidenceSummary { file, findings: Findings { crash_records, ..Findings::default() } };
         }
-        let crash_records = Fact::Known(self.crashes.clone());
-        EvidenceSummary { file, boots: Fact::Known(self.boots.clone()), crash_records }
+        let findings = Findings {
+            boots: Fact::Known(self.boots.clone()),
+            crash_records: Fact::Known(self.crashes.clone()),
+            ..Findings::default()
+        };
+        EvidenceSummary { file, findings }
     }
 
     /// The results of everything judged so far.

@@ -7,3 +7,5 @@ pub(crate) mod sim;
 mod crashes;
 
 pub(crate) mod constructed;
+
+pub(crate) mod boards;

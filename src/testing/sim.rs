@@ -11,7 +11,7 @@ use std::time::Duration;
 use chrono::DateTime;
 
 use crate::decide::agenda::Agenda;
-use crate::model::evidence::{CrashRecord, Evidence, EvidenceSummary, Fact};
+use crate::model::evidence::{CrashKind, CrashRecord, Evidence, EvidenceSummary, Fact, Findings};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{RebootAsked, Started};
 use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
@@ -128,7 +128,7 @@ impl<'a> SimMachine<'a> {
             results: BTreeMap::new(),
             torn_kept: Vec::new(),
             // A record of some panic long before the run: whoever takes it for news is wrong.
-            crash_records: vec![CrashRecord { digest: ContentDigest::of(b"long ago"), panic: true }],
+            crash_records: vec![CrashRecord::of(ContentDigest::of(b"long ago"), CrashKind::Panic)],
             boots: vec![None],
             ran: Vec::new(),
             clock: 0,
@@ -204,7 +204,7 @@ impl<'a> SimMachine<'a> {
         match death {
             Death::Panic => {
                 let digest = ContentDigest::of(format!("panic in boot {}", self.boots.len()).as_bytes());
-                self.crash_records.push(CrashRecord { digest, panic: true });
+                self.crash_records.push(CrashRecord::of(digest, CrashKind::Panic));
             }
             Death::PowerLoss => self.crash_records.clear(),
             Death::Watchdog | Death::Planned | Death::HarnessKilled => {}
@@ -281,8 +281,11 @@ impl Machine for SimMachine<'_> {
         self.crash_point();
         Ok(Evidence {
             boot: self.here(),
-            boots: Fact::Known((0..self.boots.len()).map(Self::boot_id).collect()),
-            crash_records: Fact::Known(self.crash_records.clone()),
+            findings: Findings {
+                boots: Fact::Known((0..self.boots.len()).map(Self::boot_id).collect()),
+                crash_records: Fact::Known(self.crash_records.clone()),
+                ..Findings::default()
+            },
             items: BTreeMap::new(),
         })
     }
@@ -292,8 +295,7 @@ impl Machine for SimMachine<'_> {
         self.evidence.insert(evidence.boot.clone(), evidence.clone());
         Ok(EvidenceSummary {
             file: ContentDigest::of(&serde_json::to_vec(evidence).expect("plain data")),
-            boots: evidence.boots.clone(),
-            crash_records: evidence.crash_records.clone(),
+            findings: evidence.findings.clone(),
         })
     }
 

@@ -8,6 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use crate::model::injection::START;
 use crate::model::outcome::PeakMemory;
 use crate::model::protocol::{
     Failure, FailureKind, InjectedFault, Mismatch, PROTOCOL_VERSION, REPLY_BYTES_MAX, Reply, Request,
@@ -223,6 +224,7 @@ impl Reporter {
             WorkerFault::Abort => std::process::abort(),
             WorkerFault::Hang => hang(),
             WorkerFault::Spin => spin(),
+            WorkerFault::Oom => take_all_memory(),
             WorkerFault::Wrong => self.is_spoiling = true,
             WorkerFault::Slow => std::thread::sleep(INJECTED_SLOWNESS),
         }
@@ -243,6 +245,15 @@ pub(super) fn spin() -> ! {
     }
 }
 
+/// Takes memory, and touches it, until the kernel kills.
+fn take_all_memory() -> ! {
+    /// Small beside any machine's memory, so that the end comes in the allocation and not in one huge request.
+    const PIECE_BYTES: usize = 16 << 20;
+    loop {
+        std::mem::forget(std::hint::black_box(vec![1u8; PIECE_BYTES]));
+    }
+}
+
 /// Holds the conversation on standard input; `work_on_cell` does what a cell asks for.
 pub fn main(work_on_cell: CellWork) -> ExitCode {
     match converse(work_on_cell) {
@@ -260,6 +271,10 @@ fn converse(work_on_cell: CellWork) -> io::Result<u8> {
     let request = read_request(&mut conversation)?;
     let Request { breadcrumbs, inject, .. } = request;
     let mut reporter = Reporter { conversation, breadcrumbs, inject, is_spoiling: false, born };
+    let is_before = |inject: &mut InjectedFault| inject.at.as_ref().is_some_and(|at| at.as_str() == START);
+    if let Some(InjectedFault { fault, .. }) = reporter.inject.take_if(is_before) {
+        reporter.commit(fault);
+    }
     reporter.say(&Reply::Hello { protocol: PROTOCOL_VERSION })?;
     if let Some(InjectedFault { fault, .. }) = reporter.inject.take_if(|inject| inject.at.is_none()) {
         reporter.commit(fault);

@@ -3,8 +3,12 @@
 #[allow(unreachable_pub, reason = "one test program, several modules")]
 mod bench;
 
+#[path = "../../src/testing/boards.rs"]
+mod boards;
+
 mod bad_input;
 mod companion;
 mod deaths;
+mod machines;
 mod readers;
 mod runs;

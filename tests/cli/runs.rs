@@ -67,6 +67,12 @@ fn an_injected_fault_needs_the_flag_and_is_marked_for_ever() {
     let file = bench.write("one.toml", &matrix("one", 1, inject));
     bench.run(&["run", &file]).fails(2, &["deliberate faults", "--allow-injected-faults"]);
     assert!(!bench.results().join("one-001").exists(), "nothing was made");
+    // Those of the whole machine are never allowed in a test: where it runs as root they would be committed.
+    for fault in ["reset", "panic", "poweroff", "freeze"] {
+        let whole = bench.write("whole.toml", &matrix("one", 1, &inject.replace("exit", fault)));
+        bench.run(&["run", &whole]).fails(2, &["deliberate faults", "--allow-injected-faults"]);
+    }
+    assert!(!bench.results().join("one-001").exists(), "nothing was made");
     bench.run(&["run", &file, "--allow-injected-faults"]).ends(1);
     let result = &bench.results_of("one-001")[0].1;
     assert!(result.contains("\"provenance\": \"injected\"") && result.contains("\"stage\": \"A.copy\""), "{result}");

@@ -24,6 +24,8 @@ fn an_injected_fault_is_committed_at_the_beginning_of_its_stage() {
     assert_eq!(segv.stage.unwrap().as_str(), "B.copy");
     let exit = Bench::new().run(Program::Worker(inject(WorkerFault::Exit, None))).1;
     assert_eq!((exit.exit, exit.stage, exit.last_reply), (Exit::Code(3), None, Some(LastReply::Running)));
+    let before = Bench::new().run(Program::Worker(inject(WorkerFault::Exit, Some("start")))).1;
+    assert_eq!((before.exit, before.stage, before.last_reply), (Exit::Code(3), None, Some(LastReply::Silence)));
     let elsewhere = Bench::new().run(Program::Worker(inject(WorkerFault::Abort, Some("Z.copy")))).1;
     assert!(looks_like_a_pass(&elsewhere));
 }

@@ -11,6 +11,7 @@ use super::parse::texts;
 use super::problem::{Problems, Span, suggest};
 use super::reader::{Reader, argv, array, boolean, count, inside, named, number, parsed, text, word};
 use super::workload::command;
+use crate::model::injection::START;
 use crate::model::quantity::{Limit, Millis};
 use crate::model::settings::{CommandSettings, Watch, WorkloadSettings};
 use crate::model::template::Template;
@@ -53,8 +54,10 @@ words! {
         Reset = "reset",
         /// The kernel panics (sysrq-c).
         Panic = "panic",
-        /// The machine switches itself off.
+        /// The machine switches itself off (sysrq-o).
         Poweroff = "poweroff",
+        /// The whole machine stops: every processor spins in the real-time class.
+        Freeze = "freeze",
         /// The process sleeps for ever.
         Hang = "hang",
         /// The process spins for ever.
@@ -525,7 +528,7 @@ fn inject(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Option<I
 /// The steps of one layer, in order.
 const LAYER_STAGES: [&str; 8] = ["construct", "alloc", "copy", "quantize", "free_host", "forward", "sync", "hygiene"];
 
-/// A stage of this workload.
+/// A stage of this workload, or the moment before it.
 fn stage(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Option<String> {
     let name = text(node, problems)?;
     let mut stages: Vec<String> = match levels.context.kind {
@@ -536,7 +539,7 @@ fn stage(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Option<St
             steps.chain(std::iter::once("check".to_owned())).collect()
         }
     };
-    stages.push("settle".to_owned());
+    stages.extend([START.to_owned(), "settle".to_owned()]);
     if !stages.iter().any(|stage| stage == name) {
         let stages: Vec<&str> = stages.iter().map(String::as_str).collect();
         problems.error(node.span, format!("`{name}` is not a stage of this workload")).hint(suggest(name, &stages));

@@ -54,7 +54,7 @@ fn the_tables_of_rules_are_the_codes() {
         table.push_str(&format!(
             "| `{}` | {} | {} | {} | {} | {} | {} | {} | `{}` | {} |\n",
             rule.label,
-            list(rule.ended, 4),
+            list(rule.ended, 5),
             list(rule.ending, 8),
             list(rule.word, 8),
             list(rule.promise, 3),

@@ -49,6 +49,11 @@ const TEXTS: &[(&str, KnownText)] = &[
     ("unspecified launch failure", KnownText::CudaError(719)),
 ];
 
+/// One of these stands in every line whose meaning is known, in whatever case: whoever sees many lines asks for these
+/// first.
+pub const HINTS: [&str; 8] =
+    ["cuda", "nvmap", "nvml", "named symbol", "kernel image", "memory access", "launch", "misaligned"];
+
 /// What comes before a bare number of an error.
 const NUMBERED: [&str; 3] = ["cuda error ", "cuda error: ", "cudaerror "];
 
@@ -110,6 +115,14 @@ mod tests {
             ("CUDA error handling is on", None),
         ] {
             assert_eq!(known_text(line.as_bytes()), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_known_text_holds_a_hint() {
+        let texts = TEXTS.iter().map(|(text, _)| *text).chain(NUMBERED).chain(["nvmapmem"]);
+        for text in texts {
+            assert!(HINTS.iter().any(|hint| text.contains(hint)), "{text}");
         }
     }
 

@@ -10,5 +10,6 @@ mod bad_input;
 mod companion;
 mod deaths;
 mod machines;
+mod memory;
 mod readers;
 mod runs;

@@ -47,6 +47,19 @@ pub fn findings(raw: &RawEvidence) -> Findings {
     }
 }
 
+/// The kernel's messages in a log, JSON or text, the last of them if there are many.
+pub fn kernel_messages(bytes: &[u8]) -> Vec<String> {
+    let lines = entries(bytes, KERNEL_ENTRIES_MAX);
+    if lines.is_empty() {
+        // The kernel's own buffer has no host and no identifier before its messages.
+        return lines::last_lines(bytes, KERNEL_ENTRIES_MAX)
+            .into_iter()
+            .map(|line| String::from_utf8_lossy(line).into_owned())
+            .collect();
+    }
+    lines.into_iter().filter(|entry| entry.is_kernel).map(|entry| entry.message).collect()
+}
+
 /// The item of that name; one that nobody looked for is absent.
 fn raw_item(raw: &RawEvidence, name: &str) -> Fact<Vec<u8>> {
     raw.items.get(name).cloned().unwrap_or_default()

@@ -15,6 +15,7 @@ pub mod classify;
 
 pub mod evidence;
 
+pub mod gate;
 pub mod hang;
 
 pub mod gpu_health;

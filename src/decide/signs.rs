@@ -22,6 +22,11 @@ pub fn kernel_findings<'a>(
     findings.map(|finding| TrialFinding { whose: whose_of(&finding), finding }).collect()
 }
 
+/// Whether the GPU did not start at all, which is no fault of what ran on it.
+pub fn is_start_failure(finding: &KernelFinding) -> bool {
+    matches!(finding.rule.as_str(), "nvgpu-start" | "nvrm-start")
+}
+
 /// Texts whose meaning is known, in lower case. The first that a line holds gives its meaning.
 ///
 /// Numbers are those of the CUDA runtime (`cudaError_t`); the texts are its own (`cudaGetErrorString`), and PyTorch's

@@ -92,9 +92,10 @@ pub fn kernel_log(sysroot: &Sysroot, boot: &BootId) -> Fact<Vec<u8>> {
     let dmesg = Command { file: "dmesg.txt", argv: &["dmesg"], patience: PATIENCE, limit: LOG };
     match log(sysroot, boot, "journalctl-k-b-0.jsonl", &["-k", "-n", "2000"]) {
         Fact::Known(log) if !log.is_empty() => Fact::Known(log),
-        unknown => match sysroot.output(&dmesg) {
-            Fact::Known(log) => Fact::Known(log),
-            Fact::Absent | Fact::Denied(_) | Fact::Garbled(_) => unknown,
+        unknown => match (sysroot.output(&dmesg), unknown) {
+            (Fact::Known(log), _) => Fact::Known(log),
+            (refused, Fact::Absent) => refused,
+            (_, unknown) => unknown,
         },
     }
 }

@@ -271,6 +271,11 @@ fn of_outcome(outcome: &Outcome, observed: &mut Vec<Seen>) {
         observed.push(seen("first error text", text.as_str()));
     }
     observed.push(seen("duration", format!("{} ms", outcome.duration_ms)));
+    of_machine(outcome, observed);
+}
+
+/// What the machine said of the trial, beside the child.
+fn of_machine(outcome: &Outcome, observed: &mut Vec<Seen>) {
     if outcome.suspended_ms > 0 {
         observed.push(seen("slept", format!("{} ms", outcome.suspended_ms)));
     }
@@ -279,6 +284,17 @@ fn of_outcome(outcome: &Outcome, observed: &mut Vec<Seen>) {
         Fact::Known(found) if found.is_empty() => observed.push(seen("kernel", "it said nothing that matters")),
         Fact::Known(found) => observed.extend(found.iter().map(|found| seen("kernel", found.finding.text.as_str()))),
         Fact::Denied(why) | Fact::Garbled(why) => observed.push(seen("kernel", format!("not readable: {why}"))),
+    }
+    if let Fact::Known(kills @ 1..) = outcome.oom_kills {
+        observed.push(seen("killed for memory", format!("{kills} processes of the machine")));
+    }
+    if let Some(hang) = &outcome.hang {
+        let words = format!("{}, {} ms of processor time in {} ms", hang.kind, hang.cpu_ms, hang.apart_ms);
+        observed.push(seen("hang", words));
+        for threads in &hang.threads {
+            let place = if threads.wchan.is_empty() { String::new() } else { format!(" in {}", threads.wchan) };
+            observed.push(seen("threads", format!("{} {} {}{place}", threads.count, threads.name, threads.state)));
+        }
     }
     if let Fact::Known(events) = &outcome.memory_events {
         let counted = format!("{} times at its limit, {} processes killed", events.oom, events.oom_kill);

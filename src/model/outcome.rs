@@ -212,12 +212,8 @@ pub struct Outcome {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_texts: Vec<KnownText>,
     /// How long the machine slept meanwhile: by how much `CLOCK_BOOTTIME` outran `CLOCK_MONOTONIC`.
-    #[serde(default, skip_serializing_if = "is_none_ms")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub suspended_ms: u64,
-}
-
-fn is_none_ms(ms: &u64) -> bool {
-    *ms == 0
 }
 
 fn is_absent<T>(fact: &Fact<T>) -> bool {

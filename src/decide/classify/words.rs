@@ -2,6 +2,7 @@
 
 use super::facts::{Fitness, GpuSign, Oom, OutcomeFacts, own_findings, signal_name};
 use crate::decide::signs::is_start_failure;
+use crate::model::hang::Hang;
 use crate::model::kernel_log::{KernelFault, KernelFinding, LogClass, OomScope, Weight};
 use crate::model::outcome::{EndedBy, Exit, KnownText, Outcome, Whose};
 use crate::model::verdict::{Signature, Verdict};
@@ -39,10 +40,22 @@ fn sign(outcome: &Outcome, facts: &OutcomeFacts, verdict: Verdict) -> Option<Str
         Verdict::CudaOom if has_text(KnownText::MaskedOutOfMemory) => "masked",
         Verdict::OomKill => return Some(oom_words(outcome)),
         Verdict::Killed if facts.oom == Oom::Bystander => "the out-of-memory killer took another process",
+        Verdict::Killed if outcome.oom_kills.known().is_some_and(|kills| *kills > 0) => {
+            "the out-of-memory killer took a process of the machine meanwhile, and nothing says which"
+        }
+        Verdict::Hang | Verdict::Unkillable => return outcome.hang.as_ref().map(hang_words),
         Verdict::Error if has_text(KnownText::NoKernelImage) => "no-kernel-image",
         _ => return None,
     };
     Some(word.to_owned())
+}
+
+/// How it hung, with where its first threads waited: those that say most stand first.
+fn hang_words(hang: &Hang) -> String {
+    match hang.threads.iter().find(|threads| !threads.wchan.is_empty()) {
+        Some(threads) => format!("{} in {}", hang.kind, threads.wchan),
+        None => hang.kind.to_string(),
+    }
 }
 
 fn said(outcome: &Outcome, fault: KernelFault) -> bool {
@@ -113,14 +126,19 @@ fn kernel_note(outcome: &Outcome, verdict: Verdict) -> Option<String> {
 
 /// Evidence that was missing and would have said more.
 pub(super) fn missing(outcome: &Outcome, verdict: Verdict) -> Vec<String> {
-    let is_blind = outcome.kernel.known().is_none() && outcome.memory_events.known().is_none();
+    let is_counted = outcome.memory_events.known().is_some();
     let missing = match verdict {
-        Verdict::Killed if is_blind => {
+        Verdict::Killed if is_counted => return Vec::new(),
+        Verdict::Killed if outcome.kernel.known().is_none() => {
             "the kernel's log or a control group of the trial's own: whether the out-of-memory killer sent it"
+                .to_owned()
+        }
+        Verdict::Killed if outcome.kernel_lost > 0 => {
+            format!("{} lost messages of the kernel: whether the out-of-memory killer sent it", outcome.kernel_lost)
         }
         _ => return Vec::new(),
     };
-    vec![missing.to_owned()]
+    vec![missing]
 }
 
 /// What the child itself and the harness say of its end.
@@ -176,6 +194,7 @@ pub(super) fn signature_of(outcome: &Outcome, facts: &OutcomeFacts, verdict: Ver
             call.or_else(|| sign(outcome, facts, verdict))
         }
         Verdict::OomKill => Some(oom_scope(outcome).to_owned()),
+        Verdict::Hang | Verdict::Unkillable => outcome.hang.as_ref().map(hang_words).or(outcome.error_text.clone()),
         Verdict::WrongResult => outcome.mismatch.as_ref().map(|m| m.what.clone()).or(outcome.unmet.first().cloned()),
         Verdict::ArtifactMissing => outcome.artifacts_missing.first().cloned(),
         _ => outcome.error_text.clone(),

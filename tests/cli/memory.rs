@@ -18,7 +18,7 @@ fn limit_bytes() -> u64 {
 
 /// More than there is room for.
 fn too_much_mib() -> u64 {
-    2 * limit_bytes() >> 20
+    (2 * limit_bytes()) >> 20
 }
 
 /// A control group that is gone with the test.

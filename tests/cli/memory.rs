@@ -94,6 +94,7 @@ fn a_trial_that_the_kernel_kills_for_its_memory_is_told_from_one_that_somebody_k
         Some(kills) => assert!(kills.contains(&("cgroup".into(), "trial".into())), "{taken}"),
         None => eprintln!("the kernel's log cannot be heard here: {}", outcome["kernel"]),
     }
+    assert_eq!(taken["judgement"]["verdict"], "oom-kill", "{taken}");
     let killed = trial_in(&group, "stage A.copy; kill", "");
     let outcome = &killed["outcome"];
     assert_eq!(outcome["exit"]["signal"]["number"], 9, "{killed}");

@@ -6,7 +6,7 @@ baseline.
 import pathlib, shutil
 
 import vm
-from scenario import HEAD, LINEAR4BIT, SYNC, Scenario, faults_matrix, faults_rows, planned_row, row
+from scenario import HEAD, SYNC, Scenario, faults_matrix, faults_rows, row
 from vm import CACHE, HERE, Machine, copy
 
 RELEASE = "bookworm"
@@ -89,7 +89,6 @@ def make_root(disk, kernel, harness):
         "faults": faults_matrix("faults", SYNC, BATCHES),
         "cut": HEAD.format(name="cut", trials=1) + COMMAND.format(how="cut"),
         "operator": HEAD.format(name="operator", trials=1) + COMMAND.format(how="reboot"),
-        "planned": HEAD.format(name="planned", trials=2) + LINEAR4BIT.format(start="cold", breadcrumbs=SYNC),
     }
     for name, text in matrices.items():
         (tree / f"etc/vm/{name}.toml").write_text(text)
@@ -112,7 +111,7 @@ def starter(kernel):
 
 
 def every_kind(bench):
-    """The six ends of a boot, each of which must be named."""
+    """The ends of a boot that are not the harness's own doing, each of which must be named."""
     disk = CACHE / "systemd.img"
     make_root(disk, bench.kernel, bench.harness)
     words = "systemd.show_status=0 systemd.unit=multi-user.target"
@@ -127,4 +126,4 @@ def every_kind(bench):
     ]:
         results = scenario.results(name)
         rows.append(row(scenario, results, next(iter(results.judged())), kind, expected))
-    return rows + [planned_row(scenario.results("planned"), 2)]
+    return rows

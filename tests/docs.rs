@@ -48,16 +48,20 @@ fn the_table_of_verdicts_is_the_codes() {
 #[test]
 fn the_tables_of_rules_are_the_codes() {
     let mut table = String::from(
-        "| rule | ended by | ending | last word | promise | verdict | because |\n|---|---|---|---|---|---|---|\n",
+        "| rule | ended by | ending | last word | promise | OOM killer took | GPU | machine | verdict | because |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
     );
     for rule in OUTCOME_RULES {
         table.push_str(&format!(
-            "| `{}` | {} | {} | {} | {} | `{}` | {} |\n",
+            "| `{}` | {} | {} | {} | {} | {} | {} | {} | `{}` | {} |\n",
             rule.label,
-            list(rule.ended, 4),
+            list(rule.ended, 5),
             list(rule.ending, 8),
             list(rule.word, 8),
             list(rule.promise, 3),
+            list(rule.oom, 3),
+            list(rule.gpu, 6),
+            list(rule.fitness, 3),
             rule.verdict,
             rule.because
         ));

@@ -47,9 +47,9 @@ fn run_in(binary: &Path, directory: &Path, verdict: &mut Verdict) -> Result<(), 
     })?;
     println!("Peaks in MB. The child compared every result with the oracle; times are of the layer that came last.\n");
     println!(
-        "| cell | verdict | code | allocated | reserved | forward, device ms | quantize, device ms | outputs | s |"
+        "| cell | verdict | code | allocated | reserved | forward, device ms | quantize, device ms | outputs | context, first kernel, ms | s |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     for (label, result) in cells {
         row(&label, &result, verdict);
     }
@@ -92,6 +92,10 @@ fn read(path: &Path) -> Result<Value, String> {
     serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
+fn metric_ms(outcome: &Value, name: &str) -> String {
+    outcome["metrics"][name].as_f64().map_or("none".to_owned(), |ms| format!("{ms:.0}"))
+}
+
 fn row(label: &str, result: &Value, verdict: &mut Verdict) {
     let (judgement, outcome) = (&result["judgement"], &result["outcome"]);
     let word = judgement["verdict"].as_str().unwrap_or("no result");
@@ -110,13 +114,14 @@ fn row(label: &str, result: &Value, verdict: &mut Verdict) {
         ms.map_or(String::new(), |ms| format!("{last} {ms:.3}"))
     };
     println!(
-        "| {label} | {word} | {} | {} | {} | {} | {} | {} | {:.1} |",
+        "| {label} | {word} | {} | {} | {} | {} | {} | {} | {} | {:.1} |",
         note("code"),
         megabytes("device_allocated"),
         megabytes("device_reserved"),
         device_ms("forward"),
         device_ms("quantize"),
         outcome["metrics"]["checked_outputs"].as_f64().unwrap_or_default(),
+        ["context_ms", "first_kernel_ms"].map(|name| metric_ms(outcome, name)).join(", "),
         outcome["duration_ms"].as_f64().unwrap_or_default() / 1000.0,
     );
 }

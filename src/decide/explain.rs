@@ -10,11 +10,14 @@ pub use boots::BootEvidence;
 use serde::{Deserialize, Serialize};
 
 use crate::decide::agenda::Agenda;
-use crate::decide::classify::{self, Ended, Ending, OUTCOME_RULES, OutcomeFacts, Promise, Word, classify, signal_name};
+use crate::decide::classify::{
+    self, Ended, Ending, Fitness, GpuSign, OUTCOME_RULES, Oom, OutcomeFacts, Promise, Word, classify, signal_name,
+};
 use crate::decide::infer::{BOOT_RULES, boot_rule};
 use crate::decide::plan::Plan;
 use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::{IllegalEvent, RunState};
+use crate::model::evidence::Fact;
 use crate::model::ids::TrialId;
 use crate::model::journal::{Event, Record};
 use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
@@ -268,6 +271,35 @@ fn of_outcome(outcome: &Outcome, observed: &mut Vec<Seen>) {
         observed.push(seen("first error text", text.as_str()));
     }
     observed.push(seen("duration", format!("{} ms", outcome.duration_ms)));
+    of_machine(outcome, observed);
+}
+
+/// What the machine said of the trial, beside the child.
+fn of_machine(outcome: &Outcome, observed: &mut Vec<Seen>) {
+    if outcome.suspended_ms > 0 {
+        observed.push(seen("slept", format!("{} ms", outcome.suspended_ms)));
+    }
+    match &outcome.kernel {
+        Fact::Absent => {}
+        Fact::Known(found) if found.is_empty() => observed.push(seen("kernel", "it said nothing that matters")),
+        Fact::Known(found) => observed.extend(found.iter().map(|found| seen("kernel", found.finding.text.as_str()))),
+        Fact::Denied(why) | Fact::Garbled(why) => observed.push(seen("kernel", format!("not readable: {why}"))),
+    }
+    if let Fact::Known(kills @ 1..) = outcome.oom_kills {
+        observed.push(seen("killed for memory", format!("{kills} processes of the machine")));
+    }
+    if let Some(hang) = &outcome.hang {
+        let words = format!("{}, {} ms of processor time in {} ms", hang.kind, hang.cpu_ms, hang.apart_ms);
+        observed.push(seen("hang", words));
+        for threads in &hang.threads {
+            let place = if threads.wchan.is_empty() { String::new() } else { format!(" in {}", threads.wchan) };
+            observed.push(seen("threads", format!("{} {} {}{place}", threads.count, threads.name, threads.state)));
+        }
+    }
+    if let Fact::Known(events) = &outcome.memory_events {
+        let counted = format!("{} times at its limit, {} processes killed", events.oom, events.oom_kill);
+        observed.push(seen("control group", counted));
+    }
 }
 
 fn ended_by_words(ended_by: EndedBy) -> &'static str {
@@ -322,7 +354,33 @@ fn outcome_facts(facts: &OutcomeFacts) -> Vec<Seen> {
         Promise::ArtifactMissing => "an artifact is missing",
         Promise::ResultWrong => "a result is wrong",
     };
-    vec![seen("ended", ended), seen("ending", ending), seen("word", word), seen("promise", promise)]
+    let oom = match facts.oom {
+        Oom::Trial => "a process of the trial",
+        Oom::Bystander => "another process",
+        Oom::Nobody => "nobody, as far as is known",
+    };
+    let gpu = match facts.gpu {
+        GpuSign::Dead => "it did not start",
+        GpuSign::Fault => "a fault",
+        GpuSign::Denied => "the user may not use it",
+        GpuSign::NoMemory => "no memory to be had",
+        GpuSign::Error => "a CUDA error in the output",
+        GpuSign::Quiet => "nothing",
+    };
+    let fitness = match facts.fitness {
+        Fitness::Fit => "fit, as far as is known",
+        Fitness::Suspended => "it slept in between",
+        Fitness::Undervolted => "its supply sagged",
+    };
+    vec![
+        seen("ended", ended),
+        seen("ending", ending),
+        seen("word", word),
+        seen("promise", promise),
+        seen("out-of-memory killer took", oom),
+        seen("said of the GPU", gpu),
+        seen("machine", fitness),
+    ]
 }
 
 /// What would have led elsewhere for rows whose question no fact of the table answers.

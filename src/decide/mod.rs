@@ -19,11 +19,17 @@ pub mod classify;
 
 pub mod evidence;
 
+pub mod gate;
+pub mod hang;
+
+pub mod gpu_health;
+
 pub mod infer;
 
 pub mod kernel_log;
 
 pub mod signs;
+
 pub mod telemetry;
 
 pub mod tegrastats;

@@ -22,6 +22,11 @@ pub fn kernel_findings<'a>(
     findings.map(|finding| TrialFinding { whose: whose_of(&finding), finding }).collect()
 }
 
+/// Whether the GPU did not start at all, which is no fault of what ran on it.
+pub fn is_start_failure(finding: &KernelFinding) -> bool {
+    matches!(finding.rule.as_str(), "nvgpu-start" | "nvrm-start")
+}
+
 /// Texts whose meaning is known, in lower case. The first that a line holds gives its meaning.
 ///
 /// Numbers are those of the CUDA runtime (`cudaError_t`); the texts are its own (`cudaGetErrorString`), and PyTorch's
@@ -43,6 +48,11 @@ const TEXTS: &[(&str, KnownText)] = &[
     ("misaligned address", KnownText::CudaError(716)),
     ("unspecified launch failure", KnownText::CudaError(719)),
 ];
+
+/// One of these stands in every line whose meaning is known, in whatever case: whoever sees many lines asks for these
+/// first.
+pub const HINTS: [&str; 8] =
+    ["cuda", "nvmap", "nvml", "named symbol", "kernel image", "memory access", "launch", "misaligned"];
 
 /// What comes before a bare number of an error.
 const NUMBERED: [&str; 3] = ["cuda error ", "cuda error: ", "cudaerror "];
@@ -105,6 +115,14 @@ mod tests {
             ("CUDA error handling is on", None),
         ] {
             assert_eq!(known_text(line.as_bytes()), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_known_text_holds_a_hint() {
+        let texts = TEXTS.iter().map(|(text, _)| *text).chain(NUMBERED).chain(["nvmapmem"]);
+        for text in texts {
+            assert!(HINTS.iter().any(|hint| text.contains(hint)), "{text}");
         }
     }
 

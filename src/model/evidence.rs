@@ -232,6 +232,12 @@ pub mod names {
     pub const PSTORE_BACKEND: &str = "kernel/pstore-backend";
     /// Directory of SMART logs: `nvme/DRIVE.json`.
     pub const NVME: &str = "nvme/";
+    /// Directory of UEFI variables about boot slots: `efi/RootfsRetryCountA` and the like.
+    pub const EFI: &str = "efi/";
+    /// Whether a Jetson's GPU was ever initialised in this boot (`golden_img_status` of nvgpu).
+    pub const GOLDEN_IMAGE: &str = "gpu/golden_img_status";
+    /// Who holds memory of a Jetson's GPU (NvMap's clients).
+    pub const NVMAP_CLIENTS: &str = "gpu/nvmap-clients";
     /// Directory of watchdogs: `watchdog/watchdog0/bootstatus` and the like.
     pub const WATCHDOG: &str = "watchdog/";
 }

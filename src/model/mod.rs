@@ -26,6 +26,8 @@ pub mod verdict;
 
 pub mod outcome;
 
+pub mod hang;
+
 pub mod telemetry;
 
 pub mod evidence;

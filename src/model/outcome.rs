@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::evidence::Fact;
 use crate::model::kernel_log::KernelFinding;
+
+use crate::model::hang::Hang;
 use crate::model::protocol::{Failure, Mismatch};
 use crate::model::telemetry::TelemetrySummary;
 use crate::model::verdict::StageName;
@@ -194,24 +196,32 @@ pub struct Outcome {
     /// What the trial's control group counted; absent where it had none.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub memory_events: Fact<MemoryEvents>,
+    /// How many processes of the whole machine an out-of-memory killer took meanwhile (`oom_kill` of `/proc/vmstat`).
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub oom_kills: Fact<u64>,
+    /// Whether the trial's marker stands in the kernel's log: only then can what is read after a reset be tied to it.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub kernel_marker: Fact<bool>,
+    /// Messages of the kernel that were lost or dropped while the trial ran.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kernel_lost: u64,
+    /// What the child was doing when a deadline ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hang: Option<Hang>,
     /// Known texts in the child's output, in the order in which each came first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_texts: Vec<KnownText>,
     /// How long the machine slept meanwhile: by how much `CLOCK_BOOTTIME` outran `CLOCK_MONOTONIC`.
-    #[serde(default, skip_serializing_if = "is_none_ms")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub suspended_ms: u64,
-}
-
-fn is_none_ms(ms: &u64) -> bool {
-    *ms == 0
 }
 
 fn is_absent<T>(fact: &Fact<T>) -> bool {
     matches!(fact, Fact::Absent)
 }
 
-fn is_zero(n: &u32) -> bool {
-    *n == 0
+fn is_zero<T: Default + PartialEq>(n: &T) -> bool {
+    *n == T::default()
 }
 
 impl Outcome {
@@ -239,6 +249,10 @@ impl Outcome {
             telemetry: None,
             kernel: Fact::Absent,
             memory_events: Fact::Absent,
+            oom_kills: Fact::Absent,
+            kernel_marker: Fact::Absent,
+            kernel_lost: 0,
+            hang: None,
             known_texts: Vec::new(),
             suspended_ms: 0,
         }

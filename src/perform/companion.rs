@@ -72,7 +72,7 @@ enum State {
     /// Not started yet.
     Waiting(Program),
     /// It runs.
-    Alive { child: Box<Child>, since: Instant, at_work_ms: Option<u128>, is_asked_to_end: bool },
+    Alive { child: Box<Child>, since: Instant, speaks: bool, at_work_ms: Option<u128>, is_asked_to_end: bool },
     /// It ended, or never ran.
     Over { words: String, failure: Option<String>, outcome: Option<Box<Outcome>> },
 }
@@ -124,28 +124,29 @@ impl Companion {
         match supervisor.start_companion(&self.mark, launch) {
             Ok(child) => {
                 let since = Instant::now();
-                self.state = State::Alive { child: Box::new(child), since, at_work_ms: None, is_asked_to_end: false };
-                self.await_readiness(supervisor, speaks);
+                let child = Box::new(child);
+                self.state = State::Alive { child, since, speaks, at_work_ms: None, is_asked_to_end: false };
+                self.await_readiness(supervisor);
             }
             Err(error) => self.fail(format!("{error}: {}", source_of(&error))),
         }
     }
 
     /// Waits until it is at work (before), until it runs (beside), or not at all (after).
-    fn await_readiness(&mut self, supervisor: &mut Supervisor, speaks: bool) {
+    fn await_readiness(&mut self, supervisor: &mut Supervisor) {
         let mut until = match self.when {
             CompanionWhen::Before | CompanionWhen::Beside => Instant::now() + READY_WAIT,
             CompanionWhen::After => return,
         };
         let mut runs = false;
         loop {
-            let State::Alive { child, since, at_work_ms, .. } = &mut self.state else { return };
+            let State::Alive { child, since, speaks, at_work_ms, .. } = &mut self.state else { return };
             let wait = until.saturating_duration_since(Instant::now()).min(WAIT);
             match supervisor.next_event(child, wait) {
                 ChildEvent::Running { .. } => {
                     runs = true;
                     match self.when {
-                        CompanionWhen::Before if !speaks => until = Instant::now() + HEAD_START,
+                        CompanionWhen::Before if !*speaks => until = Instant::now() + HEAD_START,
                         CompanionWhen::Before => {}
                         CompanionWhen::Beside | CompanionWhen::After => return,
                     }
@@ -156,7 +157,7 @@ impl Companion {
                 }
                 ChildEvent::Ended(outcome) => return self.ended(outcome),
                 ChildEvent::Quiet if Instant::now() < until => {}
-                ChildEvent::Quiet if runs && !speaks => return,
+                ChildEvent::Quiet if runs && !*speaks => return,
                 ChildEvent::Quiet => {
                     let late = format!("not at work after {} s", READY_WAIT.as_secs());
                     self.conclude(supervisor);
@@ -227,7 +228,7 @@ impl Companion {
     }
 
     fn ended(&mut self, outcome: Box<Outcome>) {
-        let State::Alive { since, at_work_ms, is_asked_to_end, .. } = &self.state else { return };
+        let State::Alive { since, speaks, at_work_ms, is_asked_to_end, .. } = &self.state else { return };
         let ran_ms = since.elapsed().as_millis();
         let at_work = at_work_ms.map(|ms| format!(" at work after {ms} ms,")).unwrap_or_default();
         let words = format!("{}:{at_work} ended after {ran_ms} ms", self.name);
@@ -238,11 +239,15 @@ impl Companion {
             (Exit::Signal { .. }, true) => true,
             (Exit::Code(_) | Exit::Signal { .. }, false) | (Exit::Unkillable | Exit::NotStarted(_), _) => false,
         };
-        let failure = (!is_fine).then(|| {
+        let failure = if !is_fine {
             let judgement = classify(&outcome).0;
             let detail = judgement.detail.unwrap_or_else(|| judgement.verdict.as_str().to_owned());
-            format!("{} failed after {ran_ms} ms: {detail}", self.name)
-        });
+            Some(format!("{} failed after {ran_ms} ms: {detail}", self.name))
+        } else if *speaks && at_work_ms.is_none() {
+            Some(format!("{}: not at work yet when the trial ended, after {ran_ms} ms", self.name))
+        } else {
+            None
+        };
         self.state = State::Over { words, failure, outcome: Some(outcome) };
     }
 

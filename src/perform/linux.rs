@@ -19,7 +19,7 @@ use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Invoker, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
 use crate::model::outcome::EndedBy;
-use crate::model::settings::{self, Backend, GpuPm, Keep, Settings};
+use crate::model::settings::{Backend, GpuPm, Keep, Settings, Telemetry};
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
 use crate::perform::companion::{Companion, Surroundings};
@@ -38,7 +38,8 @@ use crate::perform::store::{ResultsDir, RunDir, names};
 use crate::perform::supervise::{
     Child, CompanionMark, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, Supervisor,
 };
-use crate::perform::telemetry::{GpuLoad, Telemetry};
+use crate::perform::telemetry::GpuLoad;
+use crate::perform::witness::{Sampling, Witness};
 
 /// What a machine carries a run through with.
 pub struct Linux<'a> {
@@ -54,7 +55,7 @@ pub struct Linux<'a> {
     raw_evidence: BTreeMap<String, Fact<Vec<u8>>>,
     supervisor: Supervisor,
     child: Option<Child>,
-    telemetry: Telemetry,
+    witness: Witness,
     companion: Option<Companion>,
     /// The changes that the cell of the trial makes to the environment.
     environment: Vec<EnvChange>,
@@ -111,7 +112,7 @@ impl<'a> Linux<'a> {
             run,
             results,
             plan,
-            telemetry: Telemetry::new(setting.sysroot.clone()),
+            witness: Witness::new(setting.sysroot.clone()),
             sysroot: setting.sysroot,
             invoker: setting.invoker,
             matrix_dir: setting.matrix_dir,
@@ -143,9 +144,14 @@ impl<'a> Linux<'a> {
 
     fn launch(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), io::Error> {
         let trial = &started.get().trial;
+        let cell = self.plan.cell_at(cell).ok_or_else(|| io::Error::other("the plan has no such cell"))?;
+        if may_use_gpu(&cell.settings, true)
+            && let Some(why) = self.witness.gpu_dead()
+        {
+            return Err(io::Error::other(why));
+        }
         let trial_dir = self.trial_dir(trial);
         make_trial_dir(&trial_dir, &self.invoker)?;
-        let cell = self.plan.cell_at(cell).ok_or_else(|| io::Error::other("the plan has no such cell"))?;
         let gpu = self.sysroot.has_gpu_nodes();
         let context = TrialContext {
             trial,
@@ -163,6 +169,8 @@ impl<'a> Linux<'a> {
         if may_use_gpu(&cell.settings, gpu) {
             self.used.leave(&self.here, &self.mark, trial).map_err(io::Error::other)?;
         }
+        // Its marker comes before a fault of the whole machine.
+        self.witness.begin(trial, &trial_dir, sampling(&cell.settings))?;
         self.injector.arm(trial, launching::machine_fault(cell, context));
         self.injector.notice(Moment::Start);
         self.commit_due_fault().map_err(io::Error::other)?;
@@ -182,13 +190,9 @@ impl<'a> Linux<'a> {
             let surroundings = Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
             companion.begin(&mut self.supervisor, surroundings)?;
         }
-        if cell.settings.telemetry == settings::Telemetry::On {
-            self.telemetry.begin(&trial_dir, gpu_load(&cell.settings))?;
-        }
         match self.supervisor.start(started, launch) {
             Ok(child) => self.child = Some(child),
             Err(error) => {
-                self.telemetry.finish();
                 if let Some(mut companion) = self.companion.take() {
                     companion.conclude(&mut self.supervisor);
                 }
@@ -234,11 +238,12 @@ impl Linux<'_> {
     }
 }
 
-/// Cells that leave the GPU idle, or change how it saves power, must not be kept awake.
-fn gpu_load(settings: &Settings) -> GpuLoad {
-    match (settings.gap.ms(), settings.gpu_pm) {
-        (0, GpuPm::Kept) => GpuLoad::Read,
-        (_, GpuPm::Kept | GpuPm::On | GpuPm::Auto) => GpuLoad::LeftAlone,
+/// Cells that leave the GPU idle, or change how it saves power, must not keep it awake.
+fn sampling(settings: &Settings) -> Sampling {
+    match (settings.telemetry, settings.gap.ms(), settings.gpu_pm) {
+        (Telemetry::Off, ..) => Sampling::Off,
+        (Telemetry::On, 0, GpuPm::Kept) => Sampling::On(GpuLoad::Read),
+        (Telemetry::On, _, GpuPm::Kept | GpuPm::On | GpuPm::Auto) => Sampling::On(GpuLoad::LeftAlone),
     }
 }
 
@@ -396,7 +401,10 @@ impl Machine for Linux<'_> {
 
     fn start_child(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), MachineError> {
         let trial = started.get().trial.clone();
-        self.launch(started, cell).map_err(|source| MachineError::new(format!("start {trial}"), source))
+        self.launch(started, cell).map_err(|source| {
+            self.witness.abandon();
+            MachineError::new(format!("start {trial}"), source)
+        })
     }
 
     fn child_event(&mut self, wait: Duration) -> Result<ChildEvent, MachineError> {
@@ -411,8 +419,9 @@ impl Machine for Linux<'_> {
         }
         self.mind_companion(&mut event);
         if let ChildEvent::Ended(outcome) = &mut event {
-            self.child = None;
-            outcome.telemetry = self.telemetry.finish();
+            if let Some(child) = self.child.take() {
+                self.witness.finish(outcome, child.members());
+            }
             let passed = classify(outcome).0.verdict == Verdict::Pass;
             std::mem::take(&mut self.artifacts).clear(passed);
         }
@@ -436,7 +445,7 @@ impl Machine for Linux<'_> {
         if let Some(child) = &mut self.child {
             self.supervisor.sync_output(child).map_err(failed("the child's output"))?;
         }
-        self.telemetry.sync().map_err(failed("the telemetry"))
+        self.witness.keep_up().map_err(failed("the telemetry"))
     }
 
     fn reboot(&mut self, _asked: &Durable<RebootAsked>, _here: &BootId) -> Result<(), MachineError> {

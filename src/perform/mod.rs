@@ -46,6 +46,14 @@ pub mod companion;
 pub mod injector;
 pub mod telemetry;
 
+mod gpu_health;
+
+mod kmsg;
+
+mod memory_events;
+
+pub mod witness;
+
 pub mod doctor;
 
 pub mod capture;

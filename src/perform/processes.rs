@@ -2,14 +2,15 @@
 //!
 //! Reads only. A process that vanishes while it is read is simply not there; nothing here is an error.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, getpid};
 
+use crate::decide::hang::ThreadLook;
 use crate::model::ids::{ContentDigest, RunId, TrialId};
 
 /// The environment variable that every process of a trial inherits: `RUN/TRIAL`.
@@ -17,6 +18,12 @@ pub(super) const MARK_VARIABLE: &str = "JETFAULT_TRIAL";
 
 /// How much of a process's environment is searched for the mark, in bytes.
 const ENVIRON_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The most threads of one trial that are looked at.
+const THREADS_MAX: usize = 4096;
+
+/// The most processes of one trial that are followed.
+const PROCESSES_MAX: usize = 1024;
 
 /// What tells the processes of one run from those of every other, on this machine: its id, and a digest of where its
 /// directory is, since runs in two results directories may have the same id.
@@ -93,32 +100,60 @@ pub(super) fn mark(pid: Pid) -> Option<String> {
     String::from_utf8(value.to_vec()).ok()
 }
 
-/// What the threads of `pid` do right now, as notes for people: state and kernel function of each kind of thread, and
-/// the processor time used so far. It tells a blocked child from a spinning one and from one in D state.
-pub(super) fn what_it_does(pid: Pid) -> Vec<(String, String)> {
-    let process = format!("/proc/{}", pid.as_raw_nonzero());
-    let mut kinds: BTreeMap<String, u32> = BTreeMap::new();
-    for task in fs::read_dir(format!("{process}/task")).into_iter().flatten().flatten() {
-        let Some(stat) = fs::read(task.path().join("stat")).ok().as_deref().and_then(Stat::parse) else { continue };
+/// Every thread of `processes` right now, [`THREADS_MAX`] at most.
+pub(super) fn threads(processes: &[Pid]) -> Vec<ThreadLook> {
+    let look = |task: fs::DirEntry| {
+        let stat = fs::read(task.path().join("stat")).ok()?;
+        // Whoever may not know reads `0`.
         let wchan = fs::read_to_string(task.path().join("wchan")).unwrap_or_default();
-        let place = if wchan.is_empty() || wchan == "0" { "" } else { wchan.trim() };
-        *kinds.entry(format!("{} {place}", char::from(stat.state)).trim().to_owned()).or_default() += 1;
-    }
-    let threads: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} x {kind}")).collect();
-    let mut notes = vec![("hang.threads".to_owned(), threads.join(", "))];
-    let ticks = fs::read_to_string(format!("{process}/stat")).ok().as_deref().and_then(cpu_ticks);
-    notes.extend(ticks.map(|ticks| {
-        let ms = ticks * 1000 / rustix::param::clock_ticks_per_second();
-        ("hang.cpu_ms".to_owned(), ms.to_string())
-    }));
-    notes
+        let wchan = if wchan.trim() == "0" { "" } else { wchan.trim() };
+        thread_look(&stat, wchan, clock_ticks_per_second())
+    };
+    tasks(processes).filter_map(look).take(THREADS_MAX).collect()
 }
 
-/// User and system time of a whole process: fields 14 and 15 of `/proc/PID/stat`, proc_pid_stat(5).
-fn cpu_ticks(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<u64>().ok();
-    Some(ticks()? + ticks()?)
+/// The ids of every thread of `processes`, and so of the processes themselves, [`THREADS_MAX`] at most.
+pub(super) fn ids(processes: &[Pid]) -> impl Iterator<Item = u32> {
+    tasks(processes).filter_map(|task| task.file_name().to_str()?.parse().ok()).take(THREADS_MAX)
+}
+
+fn tasks(processes: &[Pid]) -> impl Iterator<Item = fs::DirEntry> {
+    let tasks = processes.iter().filter_map(|pid| fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok());
+    tasks.flatten().flatten()
+}
+
+/// A thread from its `stat`, proc_pid_stat(5): field 1 is its id, 2 its name, 3 its state, 14 and 15 its time.
+fn thread_look(stat: &[u8], wchan: &str, ticks_per_second: u64) -> Option<ThreadLook> {
+    let state = char::from(Stat::parse(stat)?.state);
+    let text = String::from_utf8_lossy(stat);
+    let (tid, rest) = text.split_once(" (")?;
+    let (name, rest) = rest.rsplit_once(')')?;
+    let mut ticks = rest.split_ascii_whitespace().skip(11).map(str::parse::<u64>);
+    let ticks = ticks.next()?.ok()? + ticks.next()?.ok()?;
+    let cpu_ms = ticks * 1000 / ticks_per_second.max(1);
+    Some(ThreadLook { tid: tid.parse().ok()?, name: name.to_owned(), state, wchan: wchan.to_owned(), cpu_ms })
+}
+
+/// `roots` and everything that descends from them, [`PROCESSES_MAX`] at most.
+pub(super) fn with_descendants(roots: Vec<Pid>) -> Vec<Pid> {
+    let parents = match children_of(getpid()) {
+        Some(_) => None,
+        None => Some(all().into_iter().filter_map(|pid| Some((pid, Stat::read(pid)?.parent))).collect::<Vec<_>>()),
+    };
+    let children = |of: Pid| match &parents {
+        None => children_of(of).unwrap_or_default(),
+        Some(parents) => {
+            let its = |(_, parent): &&(Pid, i32)| *parent == of.as_raw_nonzero().get();
+            parents.iter().filter(its).map(|(pid, _)| *pid).collect()
+        }
+    };
+    let mut found = roots;
+    let mut next = 0;
+    while next < found.len() && found.len() < PROCESSES_MAX {
+        found.extend(children(found[next]));
+        next += 1;
+    }
+    found
 }
 
 /// Every process of the machine.
@@ -131,16 +166,18 @@ pub(super) fn all() -> Vec<Pid> {
 ///
 /// Kernels without `CONFIG_PROC_CHILDREN` have no list by parent; there the whole table is searched.
 pub(super) fn children() -> Vec<Pid> {
-    listed_children().unwrap_or_else(|| {
+    children_of(getpid()).unwrap_or_else(|| {
         let ours = getpid().as_raw_nonzero().get();
         all().into_iter().filter(|pid| Stat::read(*pid).is_some_and(|stat| stat.parent == ours)).collect()
     })
 }
 
+/// The children of `process`; `None` if it is gone, or the kernel was built without such lists.
+///
 /// Each thread has its own list, and an orphan may be given to any of them.
-fn listed_children() -> Option<Vec<Pid>> {
+fn children_of(process: Pid) -> Option<Vec<Pid>> {
     let mut children = Vec::new();
-    for task in fs::read_dir("/proc/self/task").ok()? {
+    for task in fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).ok()? {
         // A thread may end between the listing and the reading; a missing file of the first thread means no support.
         match fs::read_to_string(task.ok()?.path().join("children")) {
             Ok(list) => children.extend(list.split_ascii_whitespace().filter_map(parse_pid)),
@@ -165,6 +202,44 @@ mod tests {
         assert_eq!(stat, Stat { state: b'Z', parent: 12, group: 34, session: 56 });
         assert!(stat.is_zombie());
         assert_eq!(Stat::parse(b"71 (a) S x"), None);
+    }
+
+    #[test]
+    fn a_thread_is_read_from_its_stat_whatever_it_calls_itself() {
+        // Constructed: a thread that waits in the driver, as `/proc/PID/task/TID/stat` of Linux 5.15 shows one.
+        let stat = b"2093 (cuda) EvtHandlr) D 1 2092 2092 0 -1 4194368 903 0 0 0 150 25 0 0 20 0 9 0 81234 1 2 3";
+        let expected = ThreadLook {
+            tid: 2093,
+            name: "cuda) EvtHandlr".into(),
+            state: 'D',
+            wchan: "nvgpu_channel_close".into(),
+            cpu_ms: 1750,
+        };
+        assert_eq!(thread_look(stat, "nvgpu_channel_close", 100), Some(expected));
+        assert_eq!(thread_look(b"2093 (cut) D 1 2092 2092 0 -1", "", 100), None);
+        assert_eq!(thread_look(b"", "", 100), None);
+    }
+
+    #[test]
+    fn our_own_threads_are_looked_at() {
+        let looks = threads(&[getpid()]);
+        assert!(looks.iter().any(|look| look.state == 'R'), "{looks:?}");
+    }
+
+    #[test]
+    fn descendants_are_followed() {
+        let mut child = std::process::Command::new("/bin/sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let mut found = Vec::new();
+        while found.len() < 2 && std::time::Instant::now() < until {
+            found = with_descendants(vec![pid]);
+        }
+        for pid in found.iter().rev() {
+            rustix::process::kill_process(*pid, rustix::process::Signal::KILL).unwrap();
+        }
+        child.wait().unwrap();
+        assert_eq!((found.len(), found[0]), (2, pid));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod child;
 mod family;
 mod launch;
 mod lines;
+mod looks;
 mod output;
 mod pipes;
 mod replies;

@@ -28,6 +28,9 @@ pub use sampler::measure;
 /// How long the summary of a trial is waited for: longer than any sensor that answers takes.
 const SUMMARY_WAIT: Duration = Duration::from_secs(2);
 
+/// Enough for the thread, and too little for the kernel to back it with a huge page.
+const STACK_BYTES: usize = 512 * 1024;
+
 /// Whether the GPU's `load` is read. The read keeps the GPU awake (nvgpu takes a reference for it), which cells that
 /// leave it idle on purpose must not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +112,7 @@ fn start(sysroot: Sysroot) -> io::Result<Thread> {
     let (their_summaries, summaries) = channel();
     thread::Builder::new()
         .name("telemetry".into())
+        .stack_size(STACK_BYTES)
         .spawn(move || sampler::run(&sysroot, &their_tasks, &their_summaries))?;
     Ok(Thread { tasks, summaries })
 }

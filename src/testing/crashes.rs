@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
@@ -23,7 +24,7 @@ use crate::model::settings::Start;
 use crate::model::verdict::{Counted, Provenance, RebootCause, Role, Verdict};
 use crate::perform::runner::{Circumstances, Ended, RunError, Runner};
 use crate::testing::odometer::Odometer;
-use crate::testing::sim::{Behaviour, Death, Died, Ran, SimMachine, settings_found};
+use crate::testing::sim::{Behaviour, Death, Died, Ran, SimMachine, Tells, settings_found};
 
 /// More starts of the harness than any schedule of three deaths can need.
 const SESSIONS_MAX: usize = 40;
@@ -33,9 +34,18 @@ struct Scenario {
     name: &'static str,
     agenda: Agenda,
     behaviours: Vec<Behaviour>,
+    tells: Tells,
     extend: bool,
     /// How many deaths fewer than the others it is tried with: its own logic is one more block.
     fewer_deaths: u32,
+}
+
+impl Scenario {
+    fn machine<'a>(&'a self, odometer: &'a mut Odometer, deaths: u32) -> SimMachine<'a> {
+        let mut machine = SimMachine::new(odometer, deaths, &self.agenda, self.tells);
+        machine.behaviours.clone_from(&self.behaviours);
+        machine
+    }
 }
 
 fn cell(name: &str, cold: bool, unrecorded_ms: u64) -> AgendaCell {
@@ -73,6 +83,7 @@ fn scenarios() -> Vec<Scenario> {
             name: "two-trials",
             agenda: agenda(vec![cell("a", false, 100), cell("b", false, 100)]),
             behaviours: vec![Behaviour::Pass, Behaviour::Fail],
+            tells: Tells::Jetson,
             extend: false,
             fewer_deaths: 0,
         },
@@ -80,6 +91,7 @@ fn scenarios() -> Vec<Scenario> {
             name: "planned-reboot",
             agenda: agenda(vec![cell("a", true, 0), cell("b", true, 100)]),
             behaviours: vec![Behaviour::Fail, Behaviour::Pass],
+            tells: Tells::Pc,
             extend: false,
             fewer_deaths: 0,
         },
@@ -90,6 +102,7 @@ fn scenarios() -> Vec<Scenario> {
                 asking("b", MachineSetting::GpuPm, "on"),
             ]),
             behaviours: vec![Behaviour::Pass, Behaviour::Pass],
+            tells: Tells::Jetson,
             extend: false,
             fewer_deaths: 1,
         },
@@ -100,6 +113,7 @@ fn scenarios() -> Vec<Scenario> {
                 ..agenda(vec![asking("a", MachineSetting::PowerMode, "7W (3)"), cell("b", false, 100)])
             },
             behaviours: vec![Behaviour::Pass, Behaviour::Pass],
+            tells: Tells::Jetson,
             extend: false,
             fewer_deaths: 1,
         },
@@ -110,6 +124,7 @@ fn scenarios() -> Vec<Scenario> {
                 AgendaCell { role: Role::Warming, rounds: 0, ..cell("warming", false, 100) },
             ]),
             behaviours: vec![Behaviour::Fail, Behaviour::Pass],
+            tells: Tells::Jetson,
             extend: false,
             fewer_deaths: 1,
         },
@@ -117,6 +132,7 @@ fn scenarios() -> Vec<Scenario> {
             name: "extended",
             agenda: agenda(vec![cell("a", false, 100)]),
             behaviours: vec![Behaviour::Pass],
+            tells: Tells::Pc,
             extend: true,
             fewer_deaths: 1,
         },
@@ -178,9 +194,12 @@ fn session(machine: &mut SimMachine<'_>, extend: bool) -> Result<Option<Ended>, 
     }
 }
 
+/// How often each cause was named.
+type Causes = BTreeMap<RebootCause, u64>;
+
 /// Carries one schedule through and audits it.
-fn check(scenario: &Scenario, deaths: u32, odometer: &mut Odometer) -> Result<(), String> {
-    let mut machine = SimMachine::new(odometer, deaths, &scenario.agenda, &scenario.behaviours);
+fn check(scenario: &Scenario, deaths: u32, odometer: &mut Odometer) -> Result<Causes, String> {
+    let mut machine = scenario.machine(odometer, deaths);
     let mut auditor = Auditor::new(&scenario.agenda);
     for _ in 0..SESSIONS_MAX {
         let ended = session(&mut machine, scenario.extend)?;
@@ -228,7 +247,7 @@ impl Auditor {
     }
 
     /// (d), (e), (h), (i): the journal against the truth; and every result file against its fold.
-    fn end(&self, machine: &SimMachine<'_>) -> Result<(), String> {
+    fn end(&self, machine: &SimMachine<'_>) -> Result<Causes, String> {
         if self.offset != machine.durable.len() {
             return Err("the journal of a closed run has an end that is not a record".into());
         }
@@ -255,7 +274,11 @@ impl Auditor {
                 return Err(format!("the result of {} is not the fold of the journal", result.trial));
             }
         }
-        Ok(())
+        let mut causes = Causes::new();
+        self.verdicts.values().filter_map(|judged| judged.judgement.cause).for_each(|cause| {
+            *causes.entry(cause).or_default() += 1;
+        });
+        Ok(causes)
     }
 }
 
@@ -277,17 +300,25 @@ fn audit_verdict(machine: &SimMachine<'_>, trial: &TrialId, judged: &Judged) -> 
             (None | Some(Death::HarnessKilled), _) => Err(format!("{trial} is a reboot and its boot never ended")),
             (Some(Death::Planned), _) => Err(format!("auditor (h): {trial} is a fault and its boot ended as planned")),
             (Some(_), None) => Err(format!("{trial} is a reboot without a cause")),
-            (Some(_), Some(RebootCause::Undetermined)) | (Some(Death::Panic), Some(RebootCause::Panic)) => Ok(()),
+            (Some(_), Some(RebootCause::Undetermined))
+            | (Some(Death::Panic), Some(RebootCause::Panic))
+            | (Some(Death::Watchdog), Some(RebootCause::Watchdog))
+            | (Some(Death::PowerLoss), Some(RebootCause::Power)) => Ok(()),
             (Some(death), Some(cause)) => Err(format!("auditor (e): {trial} is blamed on {cause:?} and was {death:?}")),
         },
+        Counted::Excluded if judgement.verdict == Verdict::Operator => {
+            Err(format!("auditor (e): {trial} is blamed on a person, and was {death:?}"))
+        }
         Counted::Fault if complete.is_none() => Err(format!("{trial} is a fault that nobody observed")),
         Counted::Clean | Counted::Fault | Counted::Excluded => Ok(()),
     }
 }
 
-/// Tries every schedule of up to `deaths` deaths; returns how many, or the first failure with the line that replays it.
-fn exhaust(scenario: &Scenario, deaths: u32, bug: Option<Bug>) -> Result<u64, String> {
+/// Tries every schedule of up to `deaths` deaths; returns how many and the causes named, or the first failure with the
+/// line that replays it.
+fn exhaust(scenario: &Scenario, deaths: u32, bug: Option<Bug>) -> Result<(u64, Causes), String> {
     let schedules = AtomicU64::new(0);
+    let causes = Mutex::new(Causes::new());
     let explain = |odometer: &Odometer, why: String| {
         format!("{why}\nreplay: JETFAULT_SIM_SCHEDULE={}:{} cargo test crashes", scenario.name, odometer.line())
     };
@@ -297,7 +328,9 @@ fn exhaust(scenario: &Scenario, deaths: u32, bug: Option<Bug>) -> Result<u64, St
         let mut died = Vec::new();
         loop {
             schedules.fetch_add(1, Ordering::Relaxed);
-            check(scenario, deaths, &mut odometer).map_err(|why| explain(&odometer, why))?;
+            let named = check(scenario, deaths, &mut odometer).map_err(|why| explain(&odometer, why))?;
+            let mut causes = causes.lock().expect("nobody panics with it");
+            named.into_iter().for_each(|(cause, times)| *causes.entry(cause).or_default() += times);
             let digits = odometer.digits();
             if let Some(last) = digits.iter().rposition(|&(choice, _)| choice != 0)
                 && last >= prefix.len()
@@ -314,7 +347,7 @@ fn exhaust(scenario: &Scenario, deaths: u32, bug: Option<Bug>) -> Result<u64, St
         let further: Result<Vec<_>, String> = prefixes.par_iter().map(|prefix| all(prefix, total)).collect();
         prefixes = further?.into_iter().flatten().collect();
     }
-    Ok(schedules.into_inner())
+    Ok((schedules.into_inner(), causes.into_inner().expect("nobody panics with it")))
 }
 
 #[test]
@@ -331,8 +364,13 @@ fn no_schedule_of_two_deaths_loses_or_invents_a_result() {
     let mut total = 0;
     for scenario in scenarios() {
         let deaths = deaths - scenario.fewer_deaths;
-        let schedules = exhaust(&scenario, deaths, None).unwrap_or_else(|why| panic!("{}: {why}", scenario.name));
+        let (schedules, causes) =
+            exhaust(&scenario, deaths, None).unwrap_or_else(|why| panic!("{}: {why}", scenario.name));
         println!("crash simulator: {}: {schedules} schedules of up to {deaths} deaths, 0 violations", scenario.name);
+        println!("crash simulator: {}: causes named: {causes:?}, 0 of them wrong", scenario.name);
+        for cause in [RebootCause::Panic, RebootCause::Watchdog, RebootCause::Power] {
+            assert!(causes.get(&cause).is_some_and(|times| *times > 0), "{}: {cause:?} was never told", scenario.name);
+        }
         total += schedules;
     }
     println!("crash simulator: {total} schedules in all");
@@ -358,11 +396,12 @@ fn a_cell_that_takes_the_machine_down_at_once_is_quarantined_and_the_others_go_o
         name: "poison",
         agenda: agenda(["poison", "well"].map(|name| AgendaCell { rounds: 5, ..cell(name, false, 100) }).to_vec()),
         behaviours: vec![Behaviour::Poison, Behaviour::Pass],
+        tells: Tells::Jetson,
         extend: false,
         fewer_deaths: 0,
     };
     let mut odometer = Odometer::default();
-    let mut machine = SimMachine::new(&mut odometer, 0, &scenario.agenda, &scenario.behaviours);
+    let mut machine = scenario.machine(&mut odometer, 0);
     let closed = (0..SESSIONS_MAX).find_map(|_| session(&mut machine, false).unwrap());
     assert!(matches!(closed, Some(Ended::Closed(closed)) if closed.how == Closing::Complete), "auditor (g)");
     let poisoned = machine.ran.iter().filter(|ran| ran.trial.cell == scenario.agenda.cells[0].id).count();

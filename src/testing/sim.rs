@@ -13,7 +13,9 @@ use chrono::DateTime;
 use crate::decide::agenda::Agenda;
 use crate::decide::arrange::{Readings, fulfils};
 use crate::decide::prepare::{Look, Survey};
-use crate::model::evidence::{CrashKind, CrashRecord, Evidence, EvidenceSummary, Fact, Findings};
+use crate::model::evidence::{
+    CrashKind, CrashRecord, DriveCounters, Evidence, EvidenceSummary, Fact, Findings, Reset, Shutdown,
+};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
@@ -39,6 +41,18 @@ pub(crate) enum Death {
     /// A reboot that the harness asked for.
     Planned,
 }
+
+/// What a machine says of how the boot before ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tells {
+    /// A Jetson whose kernel stays after a panic until the watchdog comes: one reset word for both.
+    Jetson,
+    /// A PC: no reset word, a watchdog that owns up to what it did.
+    Pc,
+}
+
+/// The crash records of boots whose number has this remainder by three cannot be read.
+const UNREADABLE_BOOT: usize = 0;
 
 /// What becomes of bytes that were not synced when the machine dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +117,9 @@ pub(crate) struct SimMachine<'a> {
     evidence: BTreeMap<BootId, Evidence>,
     results: BTreeMap<TrialId, ResultFile>,
     torn_kept: Vec<Vec<u8>>,
+    tells: Tells,
     crash_records: Vec<CrashRecord>,
+    drive: DriveCounters,
     /// How each boot so far ended; the last entry is the boot that is up.
     pub(crate) boots: Vec<Option<Death>>,
     pub(crate) ran: Vec<Ran>,
@@ -132,12 +148,14 @@ struct ChildScript {
 }
 
 impl<'a> SimMachine<'a> {
-    pub(crate) fn new(odometer: &'a mut Odometer, deaths: u32, agenda: &'a Agenda, behaviours: &[Behaviour]) -> Self {
+    pub(crate) fn new(odometer: &'a mut Odometer, deaths: u32, agenda: &'a Agenda, tells: Tells) -> Self {
         Self {
             odometer,
             deaths_left: deaths,
-            behaviours: behaviours.to_vec(),
+            behaviours: Vec::new(),
             agenda,
+            tells,
+            drive: DriveCounters { drive: "nvme0".into(), power_cycles: 37, unsafe_shutdowns: 12 },
             durable: Vec::new(),
             unsynced: Vec::new(),
             evidence: BTreeMap::new(),
@@ -224,7 +242,11 @@ impl<'a> SimMachine<'a> {
                 let digest = ContentDigest::of(format!("panic in boot {}", self.boots.len()).as_bytes());
                 self.crash_records.push(CrashRecord::of(digest, CrashKind::Panic));
             }
-            Death::PowerLoss => self.crash_records.clear(),
+            Death::PowerLoss => {
+                self.crash_records.clear();
+                self.drive.power_cycles += 1;
+                self.drive.unsafe_shutdowns += 1;
+            }
             Death::Watchdog | Death::Planned | Death::HarnessKilled => {}
         }
         for (setting, found) in settings_found().into_iter().filter(|(setting, _)| !setting.survives_reboot()) {
@@ -257,6 +279,31 @@ impl<'a> SimMachine<'a> {
                 Some(level) => assert!(fulfils(setting, level, now), "auditor (j): {setting} is {now}, not {level}"),
                 None => assert_eq!(*now, found, "auditor (j): {setting} is not as it was found"),
             }
+        }
+    }
+
+    fn findings(&self) -> Findings {
+        let before = self.boots.len().checked_sub(2).and_then(|before| self.boots[before]);
+        let shutdown = |death| if death == Death::Planned { Shutdown::Clean } else { Shutdown::Unclean };
+        let word = |death| match death {
+            Death::Panic | Death::Watchdog => "BCCPLEXWDT",
+            Death::PowerLoss => "SYS_RESET_N",
+            Death::Planned | Death::HarnessKilled => "MAINSWRST",
+        };
+        let reset = |death| Reset { reason: word(death).into(), level: None };
+        let fact = |is_told: bool, value| if is_told { value } else { None };
+        Findings {
+            boots: Fact::Known((0..self.boots.len()).map(Self::boot_id).collect()),
+            crash_records: match self.boots.len() % 3 {
+                UNREADABLE_BOOT => Fact::Denied("permission denied".into()),
+                _ => Fact::Known(self.crash_records.clone()),
+            },
+            shutdown: before.map_or(Fact::Absent, |death| Fact::Known(shutdown(death))),
+            reset: fact(self.tells == Tells::Jetson, before).map_or(Fact::Absent, |death| Fact::Known(reset(death))),
+            watchdog_fired: fact(self.tells == Tells::Pc, before)
+                .map_or(Fact::Absent, |death| Fact::Known(death == Death::Watchdog)),
+            drives: Fact::Known(vec![self.drive.clone()]),
+            ..Findings::default()
         }
     }
 
@@ -324,15 +371,7 @@ impl Machine for SimMachine<'_> {
 
     fn capture(&mut self) -> Result<Evidence, MachineError> {
         self.crash_point();
-        Ok(Evidence {
-            boot: self.here(),
-            findings: Findings {
-                boots: Fact::Known((0..self.boots.len()).map(Self::boot_id).collect()),
-                crash_records: Fact::Known(self.crash_records.clone()),
-                ..Findings::default()
-            },
-            items: BTreeMap::new(),
-        })
+        Ok(Evidence { boot: self.here(), findings: self.findings(), items: BTreeMap::new() })
     }
 
     fn save_evidence(&mut self, evidence: &Evidence) -> Result<EvidenceSummary, MachineError> {

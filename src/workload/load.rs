@@ -41,13 +41,13 @@ pub(super) fn work(reporter: &mut Reporter) -> Result<PeakMemory, WorkError> {
     let kernels = Kernels::new(&context, Code::Any)?;
     let stream = context.new_stream()?;
     let load = Load::new(kernels, stream)?;
-    // The first burst loads the kernel and wakes the device.
-    load.burst()?;
+    // The first one loads the kernel and wakes the device.
+    load.burst(1)?;
     reporter.stage(&LOAD_STAGE.parse().expect("a constant stage name"))?;
     let since = Instant::now();
     let (mut bursts, mut told) = (0u64, since);
     while !stop.load(Ordering::Relaxed) {
-        load.burst()?;
+        load.burst(BURST)?;
         bursts += 1;
         if told.elapsed() >= BEAT_PERIOD {
             reporter.beat()?;
@@ -79,9 +79,9 @@ impl Load {
         Ok(Self { kernels, stream, from, to })
     }
 
-    /// Copies and reads in turn, and waits for them.
-    fn burst(&self) -> Result<(), GpuError> {
-        for _ in 0..BURST {
+    /// Copies and reads so often in turn, and waits for them.
+    fn burst(&self, times: u64) -> Result<(), GpuError> {
+        for _ in 0..times {
             self.to.copy_from(&self.from, self.stream)?;
             self.kernels.read(self.from.buffer(), self.to.buffer(), self.stream)?;
         }

@@ -10,6 +10,7 @@ mod bad_input;
 mod companion;
 mod deaths;
 mod machines;
+mod memory;
 mod readers;
 mod runs;
 mod settings;

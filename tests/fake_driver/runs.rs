@@ -108,14 +108,10 @@ fn nothing_large_is_copied_back_between_two_layers() {
 #[test]
 fn a_load_beside_the_trial_is_at_work_until_its_end() {
     for when in ["before", "beside", "after"] {
-        let bench = Bench::new();
         let settings = format!(
-            "kernels = \"none\"\ngap = \"300ms\"\niterations = 3\ncompanion = {{ load = \"gpu-load\", when = \"{when}\" }}"
+            "kernels = \"none\"\ngap = \"1500ms\"\niterations = 3\ncompanion = {{ load = \"gpu-load\", when = \"{when}\" }}"
         );
-        let settings: &'static str = settings.leak();
-        let mut command = Trial { environment: &[], settings }.command(&bench, "cuda");
-        Said::of(&command.output().unwrap()).ends(0);
-        let result: Value = serde_json::from_str(&bench.results_of("driver-001")[0].1).unwrap();
+        let result = Trial { environment: &[], settings: settings.leak() }.run("cuda", 0);
         assert_eq!(judged(&result).0, "pass", "{when}: {result}");
         let outcome = &result["outcome"];
         let note = outcome["notes"]["companion"].as_str().unwrap();
@@ -126,12 +122,10 @@ fn a_load_beside_the_trial_is_at_work_until_its_end() {
 
 #[test]
 fn a_load_that_the_driver_fails_makes_the_trial_void() {
-    let settings = "kernels = \"none\"\niterations = 3\ngap = \"10s\"\ncompanion = \"gpu-load\"";
-    let bench = Bench::new();
-    let mut command = Trial { environment: &[], settings }.command(&bench, "cuda");
     // The load launches kernels, and the trial itself none.
-    Said::of(&command.env("FAKE_CUDA", "cuLaunchKernel=719").output().unwrap()).ends(3);
-    let result: Value = serde_json::from_str(&bench.results_of("driver-001")[0].1).unwrap();
+    let environment = &[("FAKE_CUDA", "cuLaunchKernel=719")];
+    let settings = "kernels = \"none\"\niterations = 3\ngap = \"1500ms\"\ncompanion = \"gpu-load\"";
+    let result = Trial { environment, settings }.run("cuda", 3);
     let (verdict, _, detail) = judged(&result);
     assert_eq!(verdict, "void", "{result}");
     assert!(detail.starts_with("gpu-load failed after ") && detail.contains("cuLaunchKernel: "), "{detail}");

@@ -10,6 +10,7 @@ pub use std::fs;
 pub use std::path::{Path, PathBuf};
 pub use std::time::{Duration, Instant};
 
+pub use jetfault::model::hang::HangKind;
 pub use jetfault::model::ids::RunId;
 pub use jetfault::model::journal::{Conditions, Invoker, Launcher, Started};
 pub use jetfault::model::outcome::{EndedBy, Exit, LastReply, Outcome};

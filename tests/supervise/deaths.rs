@@ -37,7 +37,8 @@ fn a_hang_is_ended_at_the_trials_deadline_and_says_what_it_hung_on() {
     let outcome = bench.play("stage C.forward\nhang");
     assert_eq!(outcome.ended_by, Some(EndedBy::Timeout));
     assert_eq!(outcome.exit, Exit::Signal { number: 15, core: false });
-    assert!(outcome.notes["hang.threads"].starts_with("1 x S"), "{:?}", outcome.notes);
+    let hang = outcome.hang.unwrap();
+    assert_eq!((hang.kind, hang.threads[0].state, hang.threads[0].count), (HangKind::Blocked, 'S', 1), "{hang:?}");
     assert!(outcome.stage_ms[0].1 >= 100, "{:?}", outcome.stage_ms);
 }
 
@@ -46,8 +47,58 @@ fn a_spinning_child_is_told_from_a_blocked_one() {
     let mut bench = Bench::new();
     bench.deadlines.timeout = Duration::from_millis(400);
     let outcome = bench.play("spin");
-    assert!(outcome.notes["hang.threads"].starts_with("1 x R"), "{:?}", outcome.notes);
-    assert!(outcome.notes["hang.cpu_ms"].parse::<u64>().unwrap() >= 20, "{:?}", outcome.notes);
+    let hang = outcome.hang.unwrap();
+    assert_eq!((hang.kind, hang.threads[0].state), (HangKind::Spinning, 'R'), "{hang:?}");
+    assert!(hang.cpu_ms >= 10, "{hang:?}");
+}
+
+#[test]
+fn a_child_of_a_child_that_spins_is_seen() {
+    let mut bench = Bench::new();
+    bench.deadlines.timeout = Duration::from_millis(800);
+    // The shell waits for another, which counts for ever.
+    let outcome = bench.run(Program::Command(shell("sh -c 'while :; do :; done'; true"))).1;
+    let hang = outcome.hang.unwrap();
+    assert_eq!(hang.kind, HangKind::Spinning, "{hang:?}");
+    assert_eq!(hang.threads.iter().map(|threads| threads.count).sum::<u32>(), 2, "{hang:?}");
+}
+
+#[test]
+fn a_child_that_still_works_when_its_time_is_up_is_told_from_a_hang() {
+    let mut bench = Bench::new();
+    bench.deadlines.timeout = Duration::from_millis(1500);
+    let script: String = (0..100).map(|number| format!("stage s{number}\nsleep 100\n")).collect();
+    let hang = bench.play(&script).hang.unwrap();
+    assert_eq!(hang.kind, HangKind::AliveOverTime, "{hang:?}");
+    // It works a third of the time, in one stage.
+    let busy = "i=0; while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.1; done";
+    let hang = bench.run(Program::Command(shell(busy))).1.hang.unwrap();
+    assert!(matches!(hang.kind, HangKind::AliveOverTime | HangKind::Spinning), "{hang:?}");
+    assert!(hang.cpu_ms >= 50, "{hang:?}");
+}
+
+#[test]
+fn a_child_that_is_ended_for_another_reason_hung_on_nothing() {
+    let mut bench = Bench::new();
+    let mut child = bench.start(worker("stage a\nhang"));
+    while !matches!(bench.supervisor.next_event(&mut child, PATIENCE), ChildEvent::Stage { .. }) {}
+    bench.supervisor.end(&mut child, EndedBy::Stop);
+    assert_eq!(bench.finish(&mut child).1.hang, None);
+}
+
+#[test]
+fn the_processes_and_threads_of_a_trial_are_remembered() {
+    let mut bench = Bench::new();
+    bench.deadlines.timeout = Duration::from_millis(1500);
+    let pidfile = bench.path("pid");
+    let mut child = bench.start(worker(&format!("daemon pidfile {}\nhang", pidfile.display())));
+    let pid = child.pid();
+    let begin = Instant::now();
+    while child.members().len() < 2 && begin.elapsed() < PATIENCE {
+        bench.supervisor.next_event(&mut child, Duration::from_millis(50));
+    }
+    assert!(child.members().contains(&pid));
+    bench.finish(&mut child);
 }
 
 #[test]

@@ -273,7 +273,14 @@ pub const BOOT_RULES: &[BootRule] = &[
     BootRule {
         news: &[News::Panic],
         reset: &[ResetClass::Software, ResetClass::Watchdog, ResetClass::FirmwareWatchdog, ResetClass::PowerOn, ResetClass::Suspend, ResetClass::Unknown, ResetClass::Absent],
+        drive: NOT_LOST,
         ..next("new-panic-record", Panic, "the kernel tells of a panic that was not there before; whatever reset the machine came after it")
+    },
+    BootRule {
+        news: &[News::Panic],
+        reset: &[ResetClass::Software, ResetClass::Watchdog, ResetClass::FirmwareWatchdog, ResetClass::PowerOn, ResetClass::Suspend, ResetClass::Unknown, ResetClass::Absent],
+        drive: LOST,
+        ..torn("panic-and-power", "a record tells of a panic, and the drives lost power: memory that decays over a cut gives an old record a new face")
     },
     BootRule {
         news: &[News::Panic], reset: &[ResetClass::Supply],

@@ -4,8 +4,9 @@
 use super::{Check, CheckState, Fact, Sysroot};
 use crate::perform::evidence::{kernel_log, retry_count};
 
-/// Device nodes of nvgpu; before the GPU is powered on for the first time, and after it failed to, only `power` is there.
+/// Device nodes of nvgpu, and one that is there only once the GPU was powered on.
 const NVGPU: &str = "dev/nvgpu/igpu0";
+const CONTROL: &str = "ctrl";
 
 /// Lines of a kernel log that say that a GPU does not work until power was cut.
 const DEAD: [&str; 3] = ["ACR bootstrap failed", "GPU has fallen off the bus", "Failed initialization for: g->ops.acr"];
@@ -45,9 +46,7 @@ fn health_check(sysroot: &Sysroot) -> Option<Check> {
             "sudo poweroff, then cut the power for ten seconds",
         ));
     }
-    if let Fact::Known(nodes) = sysroot.entries(NVGPU)
-        && nodes.len() < 2
-    {
+    if sysroot.exists(NVGPU) && !sysroot.exists(&format!("{NVGPU}/{CONTROL}")) {
         let finding = "the GPU was not powered on yet in this boot, or failed to";
         return Some(Check::bad(
             NAME,

@@ -32,7 +32,7 @@ enum Watchdog {
 
 impl Watchdog {
     fn read(sysroot: &Sysroot) -> Self {
-        let devices = match sysroot.entries(WATCHDOGS) {
+        let devices = match sysroot.devices(WATCHDOGS) {
             Fact::Known(devices) => devices,
             Fact::Absent => return Self::None,
             Fact::Denied(why) | Fact::Garbled(why) => return Self::Unknown(why),

@@ -49,7 +49,7 @@ fn class(
     is_device: &dyn Fn(&str) -> bool,
     wanted: &dyn Fn(&str, &str) -> bool,
 ) {
-    let devices = match collector.sysroot.entries(dir) {
+    let devices = match collector.sysroot.devices(dir) {
         Fact::Known(devices) => devices,
         unread => return collector.put(format!("{name}/"), unread.and_then(|_| Fact::Absent)),
     };
@@ -72,13 +72,15 @@ fn class(
 }
 
 fn watchdogs(collector: &mut Collector<'_>) {
-    match collector.sysroot.entries(WATCHDOG) {
+    match collector.sysroot.devices(WATCHDOG) {
         Fact::Known(devices) => {
             for device in devices.iter().take(DEVICES_MAX) {
                 let item = format!("{}{}", names::WATCHDOG, component(device));
                 let wanted = |name: &str| WATCHDOG_ATTRIBUTES.contains(&name);
                 collector.attributes(&item, &format!("{WATCHDOG}/{device}"), wanted);
             }
+            // Kernels without CONFIG_WATCHDOG_SYSFS show devices and nothing in them.
+            collector.put(names::WATCHDOG, Fact::Known(devices.join("\n").into_bytes()));
         }
         unread => collector.put(names::WATCHDOG, unread.and_then(|_| Fact::Absent)),
     }

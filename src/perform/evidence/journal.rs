@@ -92,9 +92,10 @@ pub fn kernel_log(sysroot: &Sysroot, boot: &BootId) -> Fact<Vec<u8>> {
     let dmesg = Command { file: "dmesg.txt", argv: &["dmesg"], patience: PATIENCE, limit: LOG };
     match log(sysroot, boot, "journalctl-k-b-0.jsonl", &["-k", "-n", "2000"]) {
         Fact::Known(log) if !log.is_empty() => Fact::Known(log),
-        unknown => match sysroot.output(&dmesg) {
-            Fact::Known(log) => Fact::Known(log),
-            Fact::Absent | Fact::Denied(_) | Fact::Garbled(_) => unknown,
+        unknown => match (sysroot.output(&dmesg), unknown) {
+            (Fact::Known(log), _) => Fact::Known(log),
+            (refused, Fact::Absent) => refused,
+            (_, unknown) => unknown,
         },
     }
 }
@@ -118,6 +119,14 @@ fn of_boot(log: Vec<u8>, id: &str) -> Fact<Vec<u8>> {
 
 /// Whether the journal survives a reboot, by where its files are (journald.conf(5), `Storage=`).
 pub fn journal_storage(sysroot: &Sysroot) -> Fact<Vec<u8>> {
+    match sysroot.answer("journal-storage.txt", LIST, || storage_by_files(sysroot)) {
+        // The disk of a board has files and no answers.
+        Fact::Absent => storage_by_files(sysroot),
+        answer => answer,
+    }
+}
+
+fn storage_by_files(sysroot: &Sysroot) -> Fact<Vec<u8>> {
     let has_files = |dir: &str| sysroot.entries(dir).and_then(|ids| Fact::Known(!ids.is_empty()));
     match (has_files("var/log/journal"), has_files("run/log/journal")) {
         (Fact::Known(true), _) => Fact::Known(b"persistent\n".to_vec()),

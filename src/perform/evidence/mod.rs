@@ -16,6 +16,8 @@ mod nvme;
 
 mod firmware;
 
+mod gpu;
+
 mod kernel;
 
 mod save;
@@ -53,6 +55,7 @@ pub fn read(sysroot: &Sysroot) -> Result<RawEvidence, MachineError> {
     hardware::read(&mut collector);
     nvme::read(&mut collector);
     firmware::read(&mut collector);
+    gpu::read(&mut collector);
     kernel::read(&mut collector);
     Ok(RawEvidence { boot, items: collector.items })
 }

@@ -46,8 +46,8 @@ pub fn drives(sysroot: &Sysroot) -> Vec<(String, Fact<Vec<u8>>)> {
     }
     let files = sysroot.entries(COMMANDS).known().cloned().unwrap_or_default();
     let log = |file: &String| {
-        let log = sysroot.bytes(&format!("{COMMANDS}/{file}"), SMART_LOG);
-        Some((drive_of(file)?.to_owned(), log))
+        let drive = drive_of(file)?.to_owned();
+        Some((drive, sysroot.bytes(&format!("{COMMANDS}/{file}"), SMART_LOG)))
     };
     files.iter().filter_map(log).take(DRIVES_MAX).collect()
 }

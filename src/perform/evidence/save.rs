@@ -37,10 +37,10 @@ pub fn capture(sysroot: &Sysroot) -> Result<(Evidence, RawEvidence), MachineErro
     Ok((Evidence { boot: raw.boot.clone(), findings, items }, raw))
 }
 
-/// An item in words: itself if it is short, else where it is.
+/// An item in words: itself if it is short or a listing, which has no file, else where it is.
 fn in_words(name: &str, item: &Fact<Vec<u8>>) -> Fact<String> {
     item.clone().and_then(|bytes| match String::from_utf8(bytes) {
-        Ok(text) if text.len() <= IN_WORDS_BYTES_MAX => Fact::Known(text.trim_end().to_owned()),
+        Ok(text) if text.len() <= IN_WORDS_BYTES_MAX || name.ends_with('/') => Fact::Known(text.trim_end().to_owned()),
         Ok(text) => Fact::Known(format!("{} bytes in {RAW}/{name}", text.len())),
         Err(binary) => Fact::Known(format!("{} bytes in {RAW}/{name}", binary.as_bytes().len())),
     })

@@ -72,6 +72,24 @@ fn the_journal_of_the_boot_before_is_that_of_the_boot_before() {
 }
 
 #[test]
+fn without_a_journal_the_buffer_of_the_kernel_speaks_or_says_why_not() {
+    let tree = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = tree.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("proc/sys/kernel/random/boot_id", "3b8e0a41-d5f9-5e20-9b66-d1c2f304b503");
+    let kernel = || read(&Sysroot::new(tree.path().to_path_buf())).unwrap().items[names::KERNEL].clone();
+    assert_eq!(kernel(), Fact::Absent);
+    write("capture.json", r#"{"schema":"jetfault.capture/1","denied":{"cmd/dmesg.txt":"dmesg: not permitted"}}"#);
+    assert_eq!(kernel(), Fact::Denied("dmesg: not permitted".to_owned()));
+    write("capture.json", r#"{"schema":"jetfault.capture/1"}"#);
+    write("cmd/dmesg.txt", "[    0.000000] Linux version 6.8\n");
+    assert_eq!(kernel(), Fact::Known(b"[    0.000000] Linux version 6.8\n".to_vec()));
+}
+
+#[test]
 fn sensors_are_named_by_what_they_measure() {
     let raw = read_board("orin-nano-super-jp62", None);
     assert_eq!(text(&raw, "thermal/tj-thermal/trip_point_0_type").trim(), "passive");

@@ -66,7 +66,7 @@ fn domains(
     limits: &[&str; 2],
     unit: u64,
 ) -> Fact<Vec<ClockRange>> {
-    sysroot.entries(dir).and_then(|devices| {
+    sysroot.devices(dir).and_then(|devices| {
         let mut ranges = Vec::new();
         for device in devices.iter().filter(|device| wanted(device)) {
             let [min, max] = limits.map(|limit| hertz(sysroot, &format!("{dir}/{device}/{limit}"), unit));

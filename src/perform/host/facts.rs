@@ -347,6 +347,14 @@ mod tests {
     }
 
     #[test]
+    fn the_facts_of_an_older_version_are_read() {
+        let stored = include_str!("../../../tests/formats/v1.0/format-001/machine.json");
+        let facts: MachineFacts = serde_json::from_str(stored).unwrap();
+        assert!(facts.kernel.known().is_some());
+        assert_eq!((facts.board, facts.clocks.are_pinned()), (Fact::Absent, None));
+    }
+
+    #[test]
     fn nothing_that_names_one_machine_or_person_is_in_it() {
         let tree = assemble("orin-nano-super-jp62", None);
         let sysroot = Sysroot::new(tree.path().to_path_buf());

@@ -160,6 +160,16 @@ impl Sysroot {
         fact
     }
 
+    /// The devices in a directory of a class, sorted: each is a directory of its own, even if nothing in it can be read.
+    pub fn devices(&self, class: &str) -> Fact<Vec<String>> {
+        let devices = self.entries(class);
+        self.record(|recording| {
+            let names = devices.known().into_iter().flatten();
+            recording.dirs.extend(names.map(|name| format!("{class}/{name}")));
+        });
+        devices
+    }
+
     /// The directories at most `depth` levels below `path` whose name has `suffix`, sorted. Links are not followed.
     pub fn directories(&self, path: &str, suffix: &str, depth: u32) -> Vec<String> {
         let mut found = Vec::new();
@@ -277,6 +287,8 @@ impl Sysroot {
 impl Recording {
     fn note(&mut self, path: &str, fact: &Fact<Vec<u8>>) {
         match fact {
+            // Somebody may have looked at less of it.
+            Fact::Known(bytes) if self.files.get(path).is_some_and(|longer| longer.len() > bytes.len()) => {}
             Fact::Known(bytes) => drop(self.files.insert(path.to_owned(), bytes.clone())),
             unread => self.note_denied(path, unread),
         }

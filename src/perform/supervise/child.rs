@@ -3,7 +3,7 @@
 //! The phases are alive, terminating, killing, draining, sweeping, settling, over. Each has one deadline, and every
 //! wait ends at the next of them: nothing the child does can hold it longer.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -25,7 +25,8 @@ use crate::perform::os;
 use crate::perform::processes;
 use crate::perform::supervise::family::Family;
 use crate::perform::supervise::launch::{Deadlines, Launch, Program};
-use crate::perform::supervise::lines::{ErrorText, Lines, Scanner, Succeeded};
+use crate::perform::supervise::lines::{ErrorText, KnownTexts, Lines, Scanner, Succeeded};
+use crate::perform::supervise::looks::FirstLook;
 use crate::perform::supervise::output::{OutputLog, STREAMS};
 use crate::perform::supervise::pipes::{self, Now, readable, writable};
 use crate::perform::supervise::replies::{Replies, Said};
@@ -43,6 +44,9 @@ const READS_MAX: u32 = 8;
 
 /// The most distinct stages of one trial: they all stand in one record.
 const STAGES_MAX: usize = 512;
+
+/// The most processes and threads of one trial that are remembered.
+const MEMBERS_MAX: usize = 16 * 1024;
 
 /// The longest message of a trampoline, in bytes.
 const EXEC_MESSAGE_BYTES_MAX: usize = 16 * 1024;
@@ -127,7 +131,11 @@ pub struct Child {
     outputs: [Output; 2],
     scanner: Scanner,
     error_text: ErrorText,
+    known_texts: KnownTexts,
     family: Family,
+    /// The processes and threads that were seen in the trial.
+    members: BTreeSet<u32>,
+    first_look: FirstLook,
     stage_since: Instant,
     settle_since: Option<Instant>,
     artifacts: Vec<String>,
@@ -173,7 +181,10 @@ impl Child {
             outputs,
             scanner,
             error_text: ErrorText::default(),
+            known_texts: KnownTexts::default(),
             family,
+            members: BTreeSet::from([newborn.pid.as_raw_nonzero().get().unsigned_abs()]),
+            first_look: FirstLook::default(),
             stage_since: born,
             settle_since: None,
             artifacts,
@@ -192,6 +203,12 @@ impl Child {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
+    /// The processes and threads that were seen in the trial, by id; one that lived for less than the caller's patience
+    /// between two events may be missing.
+    pub fn members(&self) -> &BTreeSet<u32> {
+        &self.members
+    }
+
     pub(super) fn acknowledge(&mut self) {
         self.outgoing.extend(STAGE_ACKNOWLEDGED.bytes().chain([b'\n']));
         self.write_conversation();
@@ -208,8 +225,7 @@ impl Child {
             return;
         }
         if matches!(why, EndedBy::Timeout | EndedBy::StageTimeout) {
-            // Once the child is asked to end, nobody can see any more what it hung on.
-            self.outcome.notes.extend(processes::what_it_does(self.pid));
+            self.outcome.hang = self.first_look.compare(self.stage_since, &self.family.members());
         }
         self.outcome.ended_by = Some(why);
         self.family.signal_group(Signal::TERM);
@@ -235,6 +251,7 @@ impl Child {
                 return ChildEvent::Ended(Box::new(self.outcome.clone()));
             }
             if now >= until {
+                self.note_members();
                 return ChildEvent::Quiet;
             }
             let alarm = self.deadline().map_or(until, |deadline| deadline.min(until));
@@ -271,11 +288,12 @@ impl Child {
         }
     }
 
+    /// When something is due next.
     fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Alive => {
-                let whole = self.born + self.deadlines.timeout;
-                Some(self.deadlines.stage_timeout.map_or(whole, |limit| whole.min(self.stage_since + limit)))
+                let (began, end, _) = self.patience();
+                Some(self.first_look.due(began, end).unwrap_or(end))
             }
             Phase::Terminating { kill_at } => Some(kill_at),
             Phase::Killing { give_up_at } => Some(give_up_at),
@@ -284,11 +302,35 @@ impl Child {
         }
     }
 
+    /// The span whose end ends a child that is alive, and what to call that.
+    fn patience(&self) -> (Instant, Instant, EndedBy) {
+        let whole = (self.born, self.born + self.deadlines.timeout, EndedBy::Timeout);
+        match self.deadlines.stage_timeout.map(|limit| self.stage_since + limit) {
+            Some(end) if end < whole.1 => (self.stage_since, end, EndedBy::StageTimeout),
+            Some(_) | None => whole,
+        }
+    }
+
+    fn advance_alive(&mut self, now: Instant) {
+        let (began, end, why) = self.patience();
+        if self.first_look.due(began, end).is_some_and(|due| now >= due) {
+            self.first_look.take(end, self.stage_since, &self.family.members());
+        }
+        if now >= end {
+            self.end(why);
+        }
+    }
+
+    /// Takes note of every process and thread of the trial, so that the kernel's lines about one are known as its.
+    fn note_members(&mut self) {
+        let room = MEMBERS_MAX.saturating_sub(self.members.len());
+        self.members.extend(processes::ids(&self.family.members()).take(room));
+    }
+
     /// Goes from phase to phase as far as `now` and what is known allow.
     fn advance(&mut self, now: Instant) {
         match self.phase {
-            Phase::Alive if now >= self.born + self.deadlines.timeout => self.end(EndedBy::Timeout),
-            Phase::Alive if self.deadline().is_some_and(|deadline| now >= deadline) => self.end(EndedBy::StageTimeout),
+            Phase::Alive => self.advance_alive(now),
             Phase::Terminating { kill_at } if now >= kill_at => {
                 self.family.signal_group(Signal::KILL);
                 self.phase = Phase::Killing { give_up_at: now + self.deadlines.kill_wait };
@@ -306,7 +348,7 @@ impl Child {
             }
             Phase::Sweeping { .. } => self.sweep(now),
             Phase::Settling { until } if now >= until => self.finish(now),
-            Phase::Alive | Phase::Terminating { .. } | Phase::Killing { .. } => {}
+            Phase::Terminating { .. } | Phase::Killing { .. } => {}
             Phase::Draining { .. } | Phase::Settling { .. } | Phase::Over => {}
         }
     }
@@ -355,6 +397,7 @@ impl Child {
         let (metrics, unmet) = self.scanner.finish();
         outcome.metrics.extend(metrics);
         outcome.unmet = unmet;
+        outcome.known_texts = self.known_texts.finish();
         let succeeded = if outcome.exit == Exit::Code(0) { Succeeded::Yes } else { Succeeded::No };
         outcome.error_text = self.error_text.finish(succeeded, &self.trial_dir);
         if succeeded == Succeeded::Yes {
@@ -537,14 +580,13 @@ impl Child {
 
     fn look_at(&mut self, index: usize, lines_of: LinesOf<'_>) {
         let is_stderr = index == 1;
-        if !is_stderr && self.scanner.is_idle() {
-            return;
-        }
         let (scanner, error_text, mut reached) = (&mut self.scanner, &mut self.error_text, Vec::new());
+        let known_texts = &mut self.known_texts;
         let sink = |line: &[u8]| {
             if is_stderr {
                 error_text.line(line);
             }
+            known_texts.line(line);
             reached.extend(scanner.line(line));
         };
         match lines_of {

@@ -52,6 +52,12 @@ impl Family {
         let _ = kill_process_group(self.leader, signal);
     }
 
+    /// Every process of the trial that is there now.
+    pub(super) fn members(&self) -> Vec<Pid> {
+        // The leader is among our children too, unless it was reaped.
+        processes::with_descendants(self.adopted().into_iter().map(|(pid, _)| pid).collect())
+    }
+
     /// Reaps members that ended, and tells whether any is left. Call it after the leader was reaped.
     pub(super) fn is_left(&mut self) -> bool {
         if !self.has_group() && !has_children() {

@@ -9,6 +9,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 use regex::bytes::Regex as BytesRegex;
 
+use crate::decide::signs::{HINTS, known_text};
+use crate::model::outcome::KnownText;
 use crate::model::verdict::StageName;
 use crate::perform::supervise::launch::CommandLine;
 
@@ -17,6 +19,9 @@ pub(super) const LINE_BYTES_MATCHED: usize = 64 * 1024;
 
 /// The longest error text kept, in characters.
 pub(super) const ERROR_TEXT_CHARS_MAX: usize = 200;
+
+/// The most meanings that are kept.
+const KNOWN_TEXTS_MAX: usize = 16;
 
 /// Cuts a stream into lines. A carriage return ends a line too: progress bars redraw one for hours.
 #[derive(Debug, Default)]
@@ -63,6 +68,29 @@ impl Lines {
     }
 }
 
+/// Finds lines whose meaning is known, each meaning once, in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct KnownTexts(Vec<KnownText>);
+
+/// Most lines are passed over by one search.
+static HINT: LazyLock<BytesRegex> =
+    LazyLock::new(|| BytesRegex::new(&format!("(?i-u){}", HINTS.join("|"))).expect("the hints are plain words"));
+
+impl KnownTexts {
+    pub(super) fn line(&mut self, line: &[u8]) {
+        if self.0.len() < KNOWN_TEXTS_MAX
+            && HINT.is_match(line)
+            && let Some(known) = known_text(line).filter(|known| !self.0.contains(known))
+        {
+            self.0.push(known);
+        }
+    }
+
+    pub(super) fn finish(&mut self) -> Vec<KnownText> {
+        std::mem::take(&mut self.0)
+    }
+}
+
 /// Compares lines with what a command's matrix says about them.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
@@ -85,11 +113,6 @@ impl Scanner {
             metrics: BTreeMap::new(),
             unmet: command.expect_output.iter().map(|text| (text.clone(), literal(text))).collect(),
         }
-    }
-
-    /// Whether no line can tell it anything any more, as for a worker.
-    pub(super) fn is_idle(&self) -> bool {
-        self.next_stage == self.stages.len() && self.patterns.is_empty() && self.unmet.is_empty()
     }
 
     /// Looks at a line; the stage that it shows to be reached, if it does.

@@ -10,30 +10,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::param::page_size;
 
+use crate::decide::gpu_health::is_gpu_clock;
 use crate::decide::telemetry as interpret;
 use crate::model::telemetry::{Fan, Memory, OverCurrent, Pressure, Rail, Sample};
 use crate::model::units::UptimeMs;
+use crate::perform::gpu_health::NVGPU_DEVICES;
 use crate::perform::host::Sysroot;
 use crate::perform::telemetry::GpuLoad;
 use crate::perform::telemetry::attribute::{Attribute, TEXT_BYTES_MAX};
 
 /// The most entries of one class: no board has so many, and a line stays short.
 const ENTRIES_MAX: usize = 64;
-
-/// Where the GPU's own attributes are, by kernel: JetPack 6 and 7, then 5, then the links to either.
-const GPU_LOADS: [&str; 5] = [
-    "sys/devices/platform/bus@0/17000000.gpu/load",
-    "sys/devices/platform/17000000.gpu/load",
-    "sys/devices/17000000.ga10b/load",
-    "sys/devices/platform/gpu.0/load",
-    "sys/devices/gpu.0/load",
-];
-
-/// Devfreq devices that are GPUs: `17000000.gpu`, `17000000.ga10b`, `57000000.gpu`; Thor has `gpu-gpc-0`, `gpu-nvd-0`.
-fn is_gpu(devfreq: &str) -> bool {
-    let chips = [".gpu", ".ga10b", ".gv11b", ".gp10b"];
-    devfreq.starts_with("gpu-") || chips.iter().any(|chip| devfreq.ends_with(chip))
-}
 
 /// Everything that is sampled, with its open files.
 #[derive(Debug)]
@@ -73,7 +60,8 @@ impl Sensors {
             .collect();
         let of =
             |name: &'static str| hwmon.iter().filter(move |(known, _)| known == name).map(|(_, dir)| dir.as_path());
-        let load = GPU_LOADS.into_iter().map(|load| sysroot.place(load)).find(|load| load.exists());
+        let load =
+            NVGPU_DEVICES.into_iter().map(|device| sysroot.place(device).join("load")).find(|load| load.exists());
         let mut sensors = Self {
             devfreq: sysroot.place("sys/class/devfreq"),
             temperatures: typed(&sysroot.place("sys/class/thermal"), "thermal_zone", "temp"),
@@ -141,7 +129,7 @@ impl Sensors {
 
     fn find_gpus(&mut self) {
         self.gpus = named(&self.devfreq, "", "cur_freq");
-        self.gpus.retain(|device| is_gpu(&device.name));
+        self.gpus.retain(|device| is_gpu_clock(&device.name));
     }
 
     fn temperatures(&mut self) -> BTreeMap<String, Option<f64>> {

@@ -31,6 +31,7 @@ pub(crate) fn weight_piece(stream: Stream, piece: u64, scale: f32) -> [f32; PIEC
 /// Places of 64 bits make every multiplication one instruction on pairs of lanes, on x86-64 (`pmuludq`) as on arm64
 /// (`umull`): both multiply low halves into a whole place. What a round leaves in the high half, the next one ignores.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "four arrays are walked over at once")]
 fn philox_words(stream: Stream, first: u64) -> [[u64; COUNTERS]; 4] {
     const LOW: u64 = u32::MAX as u64;
     let counters: [[u32; 4]; COUNTERS] = std::array::from_fn(|c| stream.counter(first + c as u64));

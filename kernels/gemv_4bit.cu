@@ -44,6 +44,19 @@ DEVICE void load_activations(const typename T::Word* x, typename T::Word* values
     memcpy(values, words, sizeof(words));
 }
 
+// One run of packed weights: by one 16-byte load where more of the row follows, else byte by byte.
+DEVICE void load_run_or_end(const u8* packed, u32 elements_left, u8* bytes) {
+    if (RUN < elements_left) {
+        const uint4 words = *reinterpret_cast<const uint4*>(packed);
+        memcpy(bytes, &words, sizeof(words));
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < RUN / 2; i++) bytes[i] = i < elements_left / 2 ? packed[i] : 0;
+    }
+}
+
+// Reads the end of a row piece by piece. Of sixteen forms with the same bits this one comes nearest to the library's
+// times at three shapes (docs/measurements.md).
 template <typename T>
 DEVICE void gemv(const typename T::Word* x, const u8* packed, const float* absmax, const float* code,
                  typename T::Word* y, u32 in_features, u32 out_features, u32 blocksize_log2) {
@@ -57,16 +70,21 @@ DEVICE void gemv(const typename T::Word* x, const u8* packed, const float* absma
     const u64 start = u64(row) * in_features;
     float acc = 0.0f;
     for (u32 k = lane * RUN; k < in_features; k += CHUNK) {
-        const uint4 words = *reinterpret_cast<const uint4*>(packed + (start + k) / 2);
-        const u32 nibbles[4] = {words.x, words.y, words.z, words.w};
+        u8 bytes[RUN / 2];
+        load_run_or_end(packed + (start + k) / 2, in_features - k, bytes);
         const Word s = T::round(__ldg(absmax + ((start + k) >> blocksize_log2)));
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             Word activations[8];
-            load_activations<T>(x + k + 8 * i, activations);
+            if (k + 8 * i + 8 < in_features) {
+                load_activations<T>(x + k + 8 * i, activations);
+            } else {
+#pragma unroll
+                for (u32 j = 0; j < 8; j++) activations[j] = k + 8 * i + j < in_features ? x[k + 8 * i + j] : Word(0);
+            }
 #pragma unroll
             for (u32 j = 0; j < 8; j++) {
-                const u32 index = nibbles[i] >> (8 * (j / 2) + (j % 2 == 0 ? 4 : 0)) & 15;
+                const u32 index = bytes[4 * i + j / 2] >> (j % 2 == 0 ? 4 : 0) & 15;
                 acc = accumulate<T>(acc, activations[j], table[index], s);
             }
         }

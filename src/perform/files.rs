@@ -2,7 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 use crate::perform::machine::MachineError;
 
@@ -86,6 +89,17 @@ pub(super) fn create_anew(path: &Path) -> io::Result<File> {
             create()
         }
         created => created,
+    }
+}
+
+/// Opens the file `path` for reading; neither a symbolic link nor anything else than a file. Whoever owns the directory
+/// could otherwise have the harness read what they may not.
+pub(super) fn open_file(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other(format!("{} is not a file any more", path.display()))),
     }
 }
 

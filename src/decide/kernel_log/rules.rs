@@ -2,7 +2,7 @@
 //!
 //! Rules do not lean on their order: no line matches two of them, which a test holds against every fixture. A rule is
 //! written for the wording of the kernel's own sources, arm64 and x86, old and new; the fixtures show each.
-//! Named groups of a pattern become the facts of a finding ([`super::detail`]).
+//! Named groups of a pattern become the facts of a finding (`detail`).
 
 use crate::model::kernel_log::KernelFault::{self, *};
 use crate::model::kernel_log::LogClass;

@@ -5,11 +5,12 @@
 //! and reach the disk with the next sync, not only when the child ends. At the end the segments are put behind the
 //! first half with a line between that counts what is missing. After a reset [`assemble_output`] does the same.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::model::outcome::OutputBytes;
+use crate::perform::files::{create_anew, open_file};
 
 /// The two streams, as their files are called.
 pub(super) const STREAMS: [&str; 2] = ["stdout", "stderr"];
@@ -116,7 +117,7 @@ impl OutputLog {
     fn current_head(&mut self) -> io::Result<&mut File> {
         if self.head.is_none() {
             let path = self.dir.join(format!("{}.log", self.stream));
-            self.head = Some(OpenOptions::new().create(true).append(true).open(path)?);
+            self.head = Some(create_anew(&path)?);
             self.has_new_file = true;
         }
         self.head.as_mut().ok_or_else(|| io::Error::other("the file was just opened"))
@@ -129,7 +130,7 @@ impl OutputLog {
             if self.segment_offsets.len() == 2 {
                 fs::remove_file(segment_path(&self.dir, self.stream, self.segment_offsets.remove(0)))?;
             }
-            self.segment = Some(File::create(segment_path(&self.dir, self.stream, self.total))?);
+            self.segment = Some(create_anew(&segment_path(&self.dir, self.stream, self.total))?);
             self.segment_offsets.push(self.total);
             self.has_new_file = true;
         }
@@ -153,16 +154,16 @@ fn assemble(dir: &Path, stream: &str) -> io::Result<()> {
     let (log, whole) = (dir.join(format!("{stream}.log")), dir.join(format!("{stream}.whole")));
     let offsets = segment_offsets(dir, stream)?;
     if let Some(first) = offsets.first() {
-        let mut head = File::open(&log)?;
+        let mut head = open_file(&log)?;
         let head_bytes = head.metadata()?.len();
-        let mut file = File::create(&whole)?;
+        let mut file = create_anew(&whole)?;
         io::copy(&mut head, &mut file)?;
         match first.saturating_sub(head_bytes) {
             0 => {}
             dropped => write!(file, "\n[jetfault: {dropped} bytes left out here]\n")?,
         }
         for offset in &offsets {
-            io::copy(&mut File::open(segment_path(dir, stream, *offset))?, &mut file)?;
+            io::copy(&mut open_file(&segment_path(dir, stream, *offset))?, &mut file)?;
         }
         file.sync_all()?;
         for offset in &offsets {
@@ -229,6 +230,24 @@ mod tests {
         let text = read(dir.path());
         assert!(text.starts_with("01234567\n[jetfault: 16 bytes left out here]\n") && text.ends_with("end"), "{text}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_that_the_child_leaves_in_the_way_is_neither_written_through_nor_read() {
+        let (dir, mut log) = log_of(16, &[]);
+        let other = dir.path().join("other");
+        fs::write(&other, "not the child's").unwrap();
+        let link = dir.path().join("stdout.log");
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        log.write(b"01234567");
+        log.write(b"middle-middle-middle-");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "not the child's");
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        log.finish();
+        assert!(log.sync().is_err());
+        let copied = fs::read_to_string(dir.path().join("stdout.whole")).unwrap_or_default();
+        assert!(!copied.contains("not the child's"), "{copied}");
     }
 
     #[test]

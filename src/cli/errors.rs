@@ -36,6 +36,12 @@ impl Failure {
         Self { hint: Some(hint.into()), ..self }
     }
 
+    /// The error, its causes and the advice in one line.
+    pub fn in_words(&self) -> String {
+        let hint = self.hint.as_ref().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
+        format!("{:#}{hint}", self.error)
+    }
+
     /// Prints it to standard error.
     pub fn print(&self) {
         // The problems of a matrix bring their own word for how grave each is.

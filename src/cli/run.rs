@@ -1,15 +1,21 @@
-//! `run` and `resume`: find or open the run, carry it on, say how it stands.
+//! `run`, `resume` and `stop`: find or open the run, carry it on, say how it stands.
+
+mod agenda;
+
+mod permissions;
 
 use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::cli::args::{AllowArgs, Global, ResumeArgs, RunArgs};
+use crate::cli::args::{BootArgs, Global, ResumeArgs, RunArgs, StopArgs};
+use crate::cli::boots::Boots;
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::locate;
@@ -17,28 +23,30 @@ use crate::cli::output;
 use crate::cli::plan::make_plan;
 use crate::cli::progress::{Loudness, Progress};
 use crate::cli::read;
-use crate::decide::agenda::{Agenda, CellHere, cannot_run, faults_the_machine};
 use crate::decide::classify::signal_name;
-use crate::decide::plan::{Cell, Permission, Plan};
+use crate::decide::plan::Plan;
 use crate::decide::run::Phase;
 use crate::decide::start_state::{Known, obstacles, start_state};
-use crate::model::capability::BuildCapabilities;
+use crate::model::board::RebootBy;
+use crate::model::evidence::Fact;
 use crate::model::ids::{BootId, ContentDigest};
-use crate::model::journal::{Allowed, Event, Launcher, Opened, Persistence, SetChanged};
-use crate::model::settings::{Breadcrumbs, CompanionProgram, Start, WorkloadSettings};
+use crate::model::journal::{Event, Launcher, Opened, Persistence, SetChanged};
+use crate::model::settings::Start;
 use crate::model::start_state::TraceSources;
-use crate::model::verdict::Provenance;
-use crate::perform::host::Sysroot;
-use crate::perform::injector;
+use crate::perform::boot::{AtBoot, KERNEL_WORD, Trouble, UnitDir, hold_of, is_switched_off, release};
+use crate::perform::host::{MachineFacts, Sysroot};
 use crate::perform::invoker;
 use crate::perform::journal::last_record;
-use crate::perform::linux::{Linux, Setting, may_use_gpu, warms};
+use crate::perform::linux::{Linux, Setting};
 use crate::perform::machine::StopRequest;
 use crate::perform::persistence::persistence;
-use crate::perform::runner::{COMMIT_PERIOD_MS, Circumstances, Ended, RunError, Runner};
-use crate::perform::settings::{Reach, Tools, power_modes};
+use crate::perform::runner::{Circumstances, Ended, RunError, Runner};
+use crate::perform::settings::{Reach, Tools};
 use crate::perform::start_state::{UsedMark, traces};
 use crate::perform::store::{FirstFiles, ResultsDir, RunDir, StoreError, disk_trouble, lock_machine, names};
+
+use self::agenda::{agenda, provenance};
+use self::permissions::{allowed, check_permissions};
 
 /// `jetfault run MATRIX`.
 ///
@@ -47,16 +55,23 @@ use crate::perform::store::{FirstFiles, ResultsDir, RunDir, StoreError, disk_tro
 pub fn run(args: &RunArgs, global: &Global) -> Outcome {
     let source = locate::matrix(&args.matrix.matrix)?;
     let plan = make_plan(&source, &args.matrix)?;
-    check_permissions(&plan, allowed(&args.allow))?;
+    let allowed = allowed(&args.allow);
+    check_permissions(&plan, allowed)?;
+    let sysroot = Sysroot::new(global.sysroot.clone());
+    let boots = Boots::of(&plan, allowed, &sysroot, args.boot.unit_dir.as_deref())?;
+    boots.check(None)?;
     let (results, persistence) = open_results(global, args.allow.allow_volatile)?;
-    let _locks = Locks::take(&results)?;
+    if boots.by() != RebootBy::Person && sysroot.is_live() && persistence == Persistence::Unproven {
+        let words = format!("whether {} survives a reboot is not proven", results.path().display());
+        return Err(Failure::words(Exit::Unfit, words).hint("choose a directory on a disk with --results"));
+    }
+    let locks = Locks::take(&results)?;
     if !global.quiet {
         output::say(format_args!("results in {}", results.path().display()));
     }
     for warning in plan.warnings.iter().filter(|_| !global.quiet) {
         output::say(warning);
     }
-    let sysroot = Sysroot::new(global.sysroot.clone());
     let here = may_start(&results, &sysroot)?;
     let found = if args.new { Found::None } else { find(&results, &plan)? };
     let harness = Harness::find()?;
@@ -84,12 +99,13 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
         device: sysroot.device(args.device.as_ref()),
         invoker: invoker::collect().or_fail(Exit::Unfit)?,
         matrix_dir: source.dir.to_string_lossy().into_owned(),
-        allowed: allowed(&args.allow),
+        allowed,
         persistence,
         script: args.script.as_ref().map(|script| script.replace("; ", "\n")),
     };
-    let carried = Carried { results: &results, run: &run, plan: &plan, sysroot, here, harness };
-    carry_on(carried, Some(first), args.accept_binary, global)
+    let carried = Carried { results: &results, run: &run, plan: &plan, sysroot, here, harness, locks };
+    let manner = Manner { boot: &args.boot, accept_binary: args.accept_binary, start: StartedBy::Person };
+    carry_on(carried, Some(first), manner, global)
 }
 
 /// `jetfault resume [RUN]`.
@@ -98,12 +114,60 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
 /// See [`Failure`].
 pub fn resume(args: &ResumeArgs, global: &Global) -> Outcome {
     let (results, run) = locate::run(global, args.run.as_deref())?;
-    let _locks = Locks::take(&results)?;
+    let start = if args.at_boot { StartedBy::Boot } else { StartedBy::Person };
+    let manner = Manner { boot: &args.boot, accept_binary: args.accept_binary, start };
+    if !args.at_boot {
+        return resume_here(&results, &run, manner, global);
+    }
+    let trouble = Trouble::new(&machine_dirs());
+    if is_switched_off(&Sysroot::new(global.sysroot.clone())) {
+        let words = format!("{KERNEL_WORD} is on the kernel's command line: nothing is started in this boot");
+        output::say(&words);
+        trouble.keep(&run.path, &words);
+        return Ok(Exit::Done);
+    }
+    let outcome = resume_here(&results, &run, manner, global);
+    match &outcome {
+        Ok(_) => trouble.clear(),
+        // Nobody may be there to read it, and the disk may be the trouble.
+        Err(failure) => trouble.keep(&run.path, &failure.in_words()),
+    }
+    outcome
+}
+
+fn resume_here(results: &ResultsDir, run: &RunDir, manner: Manner<'_>, global: &Global) -> Outcome {
+    let locks = match (Locks::take(results), manner.start) {
+        (Err(failure), StartedBy::Person) if failure.exit == Exit::Held && hold_of(&run.path).is_some() => {
+            release(&run.path).or_fail(Exit::Unfit)?;
+            output::say(format_args!("{} goes on: it waited for whoever is logged in", run.id));
+            return Ok(Exit::Done);
+        }
+        (locks, _) => locks?,
+    };
     let sysroot = Sysroot::new(global.sysroot.clone());
-    let here = may_start(&results, &sysroot)?;
-    let plan = read::plan(&run)?;
-    let carried = Carried { results: &results, run: &run, plan: &plan, sysroot, here, harness: Harness::find()? };
-    carry_on(carried, None, args.accept_binary, global)
+    let here = may_start(results, &sysroot)?;
+    let plan = read::plan(run)?;
+    let carried = Carried { results, run, plan: &plan, sysroot, here, harness: Harness::find()?, locks };
+    carry_on(carried, None, manner, global)
+}
+
+/// Who started the harness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StartedBy {
+    /// Somebody who typed a command.
+    Person,
+    /// What starts it at a boot.
+    Boot,
+    /// `stop`: only to put back what was changed.
+    Stop,
+}
+
+/// How a run is carried on.
+#[derive(Debug, Clone, Copy)]
+struct Manner<'a> {
+    boot: &'a BootArgs,
+    accept_binary: bool,
+    start: StartedBy,
 }
 
 /// The binary that children are started from.
@@ -128,6 +192,7 @@ struct Carried<'a> {
     sysroot: Sysroot,
     here: BootId,
     harness: Harness,
+    locks: Locks,
 }
 
 /// The boot that is up, if anything may be started in it: asked before anything is made on the disk.
@@ -142,8 +207,8 @@ fn may_start(results: &ResultsDir, sysroot: &Sysroot) -> Result<BootId, Failure>
     })
 }
 
-fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, global: &Global) -> Outcome {
-    let Carried { results, run, plan, sysroot, here, harness } = carried;
+fn carry_on(carried: Carried<'_>, first: Option<Opened>, manner: Manner<'_>, global: &Global) -> Outcome {
+    let Carried { results, run, plan, sysroot, here, harness, locks } = carried;
     let opened = match read::opening(run)? {
         Some(opened) => opened,
         None => first.clone().ok_or_else(|| {
@@ -152,28 +217,37 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, gl
         })?,
     };
     let changed_binary = opened.binary != harness.digest;
-    if changed_binary && !accept_binary && !is_closed(run)? {
+    let is_over = is_closed(run)?;
+    if changed_binary && !manner.accept_binary && !is_over {
         return Err(Failure::words(Exit::Usage, format!("{} began with another jetfault binary", run.id))
             .hint("use that one, or allow the change with --accept-binary; it is written down"));
     }
+    if !is_over {
+        check_software(run, &sysroot)?;
+    }
+    let boots = Boots::of(plan, opened.allowed, &sysroot, manner.boot.unit_dir.as_deref())?;
     let tools = Tools::new(&plan.tools, &opened.matrix_dir, &sysroot);
     let keep = run.file(names::SETTINGS);
-    let agenda = agenda(plan, &opened, Reach { sysroot: &sysroot, tools: &tools, keep: &keep, boot: &here });
+    let agenda = agenda(plan, &opened, Reach { sysroot: &sysroot, tools: &tools, keep: &keep, boot: &here }, &boots);
     let used = UsedMark::new(&machine_dirs(), &sysroot);
-    if !global.quiet && !is_closed(run)? && plan.cells.iter().any(|cell| cell.settings.start == Start::Cold) {
+    if !global.quiet && !is_over && plan.cells.iter().any(|cell| cell.settings.start == Start::Cold) {
         say_what_is_against_cold(&sysroot, &used, &here);
     }
     let circumstances = Circumstances {
         here: here.clone(),
         device: opened.device.clone(),
-        launcher: launcher(),
+        launcher: launcher(manner.start),
         provenance: plan.all_cells().map(|cell| provenance(cell, &opened)).collect(),
     };
+    let delay = Duration::from_secs(manner.boot.boot_delay);
+    let at_boot = (manner.start == StartedBy::Boot).then(|| AtBoot::new(sysroot.clone(), run.path.clone(), delay));
     let setting = Setting {
-        sysroot,
+        sysroot: sysroot.clone(),
         here,
         tools,
         used,
+        at_boot,
+        rebooter: boots.rebooter(),
         invoker: opened.invoker.clone(),
         matrix_dir: opened.matrix_dir.clone(),
         script: opened.script.clone(),
@@ -197,12 +271,39 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, gl
         let (old, new) = (opened.binary.to_string(), harness.digest.to_string());
         runner.note(Event::Set(SetChanged { what: "binary".into(), old, new })).map_err(|e| run_failure(run, e))?;
     }
+    let is_over = matches!(runner.state().phase, Phase::Closed(_));
+    if boots.are_served() && manner.start == StartedBy::Person && !is_over {
+        drop(runner);
+        drop(locks);
+        boots.hand_over(run, &sysroot, manner.boot)?;
+        return Ok(Exit::Undecided);
+    }
     let ended = runner.run().map_err(|error| run_failure(run, error))?;
-    conclude(run, ended, global)
+    match &ended {
+        Ended::Closed(_) | Ended::Stopped(StopRequest::AfterTrial { .. }) => boots.disarm(run)?,
+        // A shutdown, or a reboot of ours: the next boot goes on.
+        Ended::Stopped(StopRequest::Now { .. }) | Ended::Rebooting(_) => {}
+    }
+    conclude(run, ended, &boots, global)
+}
+
+/// The versions on which results depend are those with which the run began: other ones are another board.
+fn check_software(run: &RunDir, sysroot: &Sysroot) -> Result<(), Failure> {
+    let began = run.read(names::MACHINE).ok().and_then(|json| serde_json::from_slice::<MachineFacts>(&json).ok());
+    let Some(began) = began else { return Ok(()) };
+    let changed = sysroot.versions().into_iter().zip(began.versions()).find_map(|((what, now), (_, then))| {
+        let (Fact::Known(now), Fact::Known(then)) = (now, then) else { return None };
+        (now != then).then(|| format!("the {what} was {then} when {} began, and is {now}", run.id))
+    });
+    match changed {
+        None => Ok(()),
+        Some(words) => Err(Failure::words(Exit::Usage, words)
+            .hint("put the old one back, or measure the new one in a run of its own: `jetfault run --new`")),
+    }
 }
 
 /// Says how the run stands and gives its exit code.
-fn conclude(run: &RunDir, ended: Ended, global: &Global) -> Outcome {
+fn conclude(run: &RunDir, ended: Ended, boots: &Boots, global: &Global) -> Outcome {
     let report = read::print_report_text(run, global)?;
     match ended {
         Ended::Closed(_) => Ok(report),
@@ -228,13 +329,22 @@ fn conclude(run: &RunDir, ended: Ended, global: &Global) -> Outcome {
                 Some(mode) => format!("switch the power mode to {mode} (nvpmodel asks, and reboots)"),
                 None => "reboot this machine".to_owned(),
             };
-            output::say(format_args!("{how}, then `jetfault resume {}`: {}", run.id, asked.why));
+            match boots.by() {
+                RebootBy::Person => {
+                    output::say(format_args!("{how}, then `jetfault resume {}`: {}", run.id, asked.why));
+                }
+                by => output::say(format_args!("rebooting ({by}): {}", asked.why)),
+            }
             Ok(if report == Exit::FaultFound { Exit::FaultFound } else { Exit::Undecided })
         }
     }
 }
 
-fn is_closed(run: &RunDir) -> Result<bool, Failure> {
+/// Whether the run is over.
+///
+/// # Errors
+/// If its journal cannot be read.
+pub fn is_closed(run: &RunDir) -> Result<bool, Failure> {
     let last = last_record(run.open_journal().or_fail(Exit::Unfit)?).or_fail(Exit::Unfit)?;
     Ok(last.is_some_and(|record| matches!(record.event, Event::Closed(_))))
 }
@@ -301,52 +411,10 @@ impl Locks {
 }
 
 /// Where what concerns the machine as a whole is kept for as long as it is up.
-fn machine_dirs() -> Vec<PathBuf> {
+pub(super) fn machine_dirs() -> Vec<PathBuf> {
     match env::var_os("JETFAULT_LOCK_DIR") {
         Some(dir) => vec![PathBuf::from(dir)],
         None => ["/run/lock", "/run", "/tmp"].map(PathBuf::from).to_vec(),
-    }
-}
-
-/// Nothing runs, and nothing is made, before all that the plan needs is allowed.
-fn check_permissions(plan: &Plan, allowed: Allowed) -> Result<(), Failure> {
-    let missing: Vec<Permission> =
-        plan.needs.permissions.iter().copied().filter(|permission| !is_allowed(*permission, allowed)).collect();
-    if !missing.is_empty() {
-        let deeds: Vec<&str> = missing.iter().map(|permission| deed(*permission)).collect();
-        let flags: Vec<&str> = missing.iter().map(|permission| permission.as_str()).collect();
-        return Err(Failure::words(Exit::Usage, format!("this matrix {}", deeds.join(", ")))
-            .hint(format!("allow it with {}", flags.join(" "))));
-    }
-    let commands = plan.cells.iter().any(|Cell { settings, .. }| {
-        let beside = settings.companion.as_ref().map(|companion| &companion.program);
-        matches!(settings.workload, WorkloadSettings::Command(_))
-            || matches!(beside, Some(CompanionProgram::Command(_)))
-    });
-    let invoker = invoker::collect().or_fail(Exit::Unfit)?;
-    if commands && invoker.uid == 0 && !allowed.root_workload {
-        return Err(Failure::words(Exit::Usage, "this matrix runs commands, and they would run as root")
-            .hint("run it as a user (sudo keeps the user), or allow it with --allow-root-workload"));
-    }
-    Ok(())
-}
-
-fn is_allowed(permission: Permission, allowed: Allowed) -> bool {
-    match permission {
-        Permission::Reboot => allowed.reboot,
-        Permission::PowerMode => allowed.power_mode,
-        Permission::DropCaches => allowed.drop_caches,
-        Permission::InjectedFaults => allowed.injected_faults,
-    }
-}
-
-/// What a plan does that needs the permission.
-fn deed(permission: Permission) -> &'static str {
-    match permission {
-        Permission::Reboot => "reboots this machine",
-        Permission::PowerMode => "switches its power mode",
-        Permission::DropCaches => "drops its page cache",
-        Permission::InjectedFaults => "commits deliberate faults (the results are marked as injected for ever)",
     }
 }
 
@@ -363,64 +431,10 @@ fn say_what_is_against_cold(sysroot: &Sysroot, used: &UsedMark, here: &BootId) {
     }
 }
 
-fn allowed(allow: &AllowArgs) -> Allowed {
-    Allowed {
-        reboot: allow.allow_reboot,
-        power_mode: allow.allow_power_mode,
-        drop_caches: allow.allow_drop_caches,
-        injected_faults: allow.allow_injected_faults,
-        root_workload: allow.allow_root_workload,
+fn launcher(start: StartedBy) -> Launcher {
+    if start == StartedBy::Boot {
+        return Launcher::Service;
     }
-}
-
-/// What this machine and this build make of each cell.
-fn agenda(plan: &Plan, opened: &Opened, reach: Reach<'_>) -> Agenda {
-    let build = BuildCapabilities::THIS;
-    let gpu = reach.sysroot.has_gpu_nodes();
-    let modes = power_modes(reach.sysroot);
-    let no_machine_faults = match opened.allowed.injected_faults {
-        true => injector::obstacle(),
-        false => Some("deliberate faults were not allowed when the run began ([[inject]])".to_owned()),
-    };
-    let agenda = Agenda::of(plan, opened.allowed.reboot, |index| {
-        let Some(cell) = plan.cell_at(index) else { return CellHere::default() };
-        let asked = reach.asked(&cell.settings, &modes);
-        let cannot = cannot_run(plan, cell, build)
-            .or_else(|| no_machine_faults.clone().filter(|_| faults_the_machine(cell)))
-            .or_else(|| not_allowed(cell, opened.allowed));
-        CellHere {
-            uses_gpu: may_use_gpu(&cell.settings, true),
-            may_taint: gpu && may_use_gpu(&cell.settings, gpu),
-            warms: warms(&cell.settings, gpu),
-            cannot: cannot.or_else(|| asked.as_ref().err().cloned()),
-            asked: asked.unwrap_or_default(),
-            unrecorded_ms: match cell.settings.breadcrumbs {
-                Breadcrumbs::Sync => 0,
-                Breadcrumbs::Async | Breadcrumbs::Off => COMMIT_PERIOD_MS,
-            },
-        }
-    });
-    Agenda { power_modes: modes.unwrap_or_default(), ..agenda }
-}
-
-/// A run does what it was opened with the permission for, whatever a later build could do.
-fn not_allowed(cell: &Cell, allowed: Allowed) -> Option<String> {
-    let settings = &cell.settings;
-    let needs =
-        [(settings.power_mode.is_some(), Permission::PowerMode), (settings.drop_caches, Permission::DropCaches)];
-    let missing = needs.into_iter().find(|(needed, permission)| *needed && !is_allowed(*permission, allowed));
-    missing.map(|(_, permission)| format!("the run was opened without {permission}"))
-}
-
-fn provenance(cell: &Cell, opened: &Opened) -> Provenance {
-    match (&opened.script, cell.inject.is_empty()) {
-        (Some(_), _) => Provenance::Simulated,
-        (None, false) => Provenance::Injected,
-        (None, true) => Provenance::Measured,
-    }
-}
-
-fn launcher() -> Launcher {
     match (env::var_os("CI"), env::var_os("SSH_CONNECTION")) {
         (Some(_), _) => Launcher::Ci,
         (None, Some(_)) => Launcher::Ssh,
@@ -490,13 +504,17 @@ pub fn run_failure(run: &RunDir, error: RunError) -> Failure {
 ///
 /// # Errors
 /// See [`Failure`].
-pub fn stop(which: Option<&str>, global: &Global) -> Outcome {
-    let (results, run) = locate::run(global, which)?;
+pub fn stop(args: &StopArgs, global: &Global) -> Outcome {
+    let (results, run) = locate::run(global, args.run.as_deref())?;
+    let sysroot = Sysroot::new(global.sysroot.clone());
+    let units = UnitDir::new(&sysroot, args.unit_dir.as_deref());
+    let is_armed = units.is_armed_for(&run.path);
     if is_closed(&run)? {
         output::say(format_args!("{} is over", run.id));
         return Ok(Exit::Done);
     }
-    if results.is_held() == Some(false) {
+    let is_idle = results.is_held() == Some(false);
+    if is_idle && !is_armed {
         output::say(format_args!("nobody works on {}: there is nothing to stop", run.id));
         return Ok(Exit::Done);
     }
@@ -504,6 +522,12 @@ pub fn stop(which: Option<&str>, global: &Global) -> Outcome {
     File::create(stop)
         .and_then(|file| file.sync_all())
         .map_err(|error| Failure::words(Exit::Unfit, format!("cannot write {}: {error}", stop.display())))?;
+    if is_idle {
+        // It rests between two boots: what it changed is put back now.
+        let boot = BootArgs { boot_delay: 0, unit_dir: args.unit_dir.clone() };
+        let manner = Manner { boot: &boot, accept_binary: false, start: StartedBy::Stop };
+        return resume_here(&results, &run, manner, global).map(|_| Exit::Done);
+    }
     output::say(format_args!("{} stops after its current trial; `jetfault resume {}` goes on", run.id, run.id));
     Ok(Exit::Done)
 }

@@ -79,6 +79,7 @@ impl BuildCapabilities {
         Capability::DriverAllocators,
         Capability::DropCaches,
         Capability::GpuPm,
+        Capability::PowerHook,
         Capability::PowerMode,
         Capability::Swap,
         Capability::TunedKernels,

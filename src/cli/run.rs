@@ -126,6 +126,8 @@ pub fn resume(args: &ResumeArgs, global: &Global) -> Outcome {
         trouble.keep(&run.path, &words);
         return Ok(Exit::Done);
     }
+    let id = &run.id;
+    output::say(format_args!("{id} goes on after a boot and may reboot this machine: `jetfault stop {id}` ends that"));
     let outcome = resume_here(&results, &run, manner, global);
     match &outcome {
         Ok(_) => trouble.clear(),

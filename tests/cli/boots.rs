@@ -2,12 +2,14 @@
 //! made by a script.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::bench::{Bench, PATIENCE, Said, matrix};
+use crate::bad_input::on_a_small_disk;
+use crate::bench::{Bench, HARNESS, PATIENCE, Said, matrix};
 use crate::boards::assemble;
 
 /// More boots than any run here needs.
@@ -228,7 +230,7 @@ fn another_kernel_or_binary_between_two_boots_stops_the_run() {
     // A copy of the same binary with one byte more is another binary.
     let other = bench.path("jetfault");
     let copy = "cat \"$0\" > \"$1\" && printf x >> \"$1\" && chmod +x \"$1\"";
-    assert!(Command::new("sh").args(["-c", copy, crate::bench::HARNESS]).arg(&other).status().unwrap().success());
+    assert!(Command::new("sh").args(["-c", copy, HARNESS]).arg(&other).status().unwrap().success());
     let command = bench.command(&["resume", "cold-001", "--at-boot", "--boot-delay", "0", "--sysroot", board.root()]);
     let mut changed = Command::new(&other);
     changed
@@ -292,4 +294,48 @@ fn a_boot_that_was_not_asked_for_is_explained_and_too_many_end_the_run() {
     let journal = bench.journal("cold-001");
     assert!(journal.contains("3 boots in an hour that no trial explains"), "{journal}");
     assert!(!journal.contains("\"started\"") && board.unit().is_none(), "{journal}");
+}
+
+#[test]
+fn a_user_who_is_not_root_is_told_so_before_anything_is_made() {
+    let (bench, board) = (Bench::new(), Board::working());
+    let file = bench.write("cold.toml", &cold(1, ""));
+    let units = board.path("etc/systemd/system");
+    fs::set_permissions(&units, fs::Permissions::from_mode(0o555)).unwrap();
+    for path in [board.path(""), bench.path("")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    // Root may write everywhere: it becomes somebody else.
+    let mut argv = vec![HARNESS, "run", &file, "--sysroot", board.root(), "--allow-reboot"];
+    if rustix::process::geteuid().is_root() {
+        argv.splice(0..0, ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    }
+    let mut command = Command::new(argv[0]);
+    command.args(&argv[1..]).current_dir(bench.path("")).env("HOME", bench.path(""));
+    command.env("JETFAULT_RESULTS", bench.results()).env("JETFAULT_LOCK_DIR", bench.path(""));
+    let said = Said::of(&command.output().unwrap());
+    said.fails(4, &["may not be written by this user: arming takes root", "sudo"]);
+    assert!(!bench.results().exists());
+}
+
+#[test]
+fn a_disk_that_takes_nothing_at_boot_is_told_in_run_and_nothing_reboots() {
+    let (bench, board) = (Bench::new(), Board::working());
+    let file = bench.write("cold.toml", &cold(2, ""));
+    let script = format!(
+        "$HARNESS run -q --allow-volatile --results full/results {file} --sysroot {0} --allow-reboot --boot-delay 0; \
+         [ $? = 3 ] || exit 9\n\
+         mount -o remount,ro none full\n\
+         at_boot=$(sed -n 's/^ExecStart=[^ ]* //p' {0}/etc/systemd/system/jetfault.service)\n\
+         $HARNESS $at_boot; [ $? = 4 ] || exit 8\n\
+         $HARNESS status --results full/results --sysroot {0}; ls {0}/boots 2>/dev/null && exit 7\n\
+         mount -o remount,rw none full\n\
+         $HARNESS $at_boot; [ $? = 3 ] || exit 6; $HARNESS $at_boot; code=$?",
+        board.root()
+    );
+    let said = on_a_small_disk(&bench, 64 << 20, &script).expect("unshare and tmpfs are there");
+    said.fails(0, &["read-only"]);
+    assert!(said.out.contains("trouble") && said.out.contains("the disk may be failing"), "{}", said.out);
+    let journal = fs::read_to_string(bench.path("full.kept/results/cold-001/journal.jsonl")).unwrap();
+    assert_eq!(journal.matches("\"rule\":\"pass\"").count(), 2, "{journal}");
 }

@@ -95,6 +95,11 @@ pub enum Command {
     /// Tallies and rates with their intervals
     #[command(after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md")]
     Report(ReportArgs),
+    /// Whether a level of a factor makes a difference, with a guard against whatever else differs
+    #[command(
+        after_help = "Examples:\n  jetfault compare --axis warmup\n  jetfault compare results/bnb-1936 --axis version --levels 0.46.1,0.49.2\n  jetfault compare bnb-1936-001 bnb-1936-002 --axis state --levels cold,warm --cell sequence=ABC\n\nExit codes: 0 a difference is established · 3 undecided · 2 nothing to compare"
+    )]
+    Compare(CompareArgs),
     /// Whether this machine is fit for runs, and what mends it; with --gpu every kernel is launched once
     #[command(after_help = "Examples:\n  jetfault doctor\n  jetfault doctor --gpu --format json")]
     Doctor(DoctorArgs),
@@ -231,6 +236,29 @@ pub struct ExplainArgs {
 pub struct ReportArgs {
     /// The run: an id, a unique beginning of one, or a path [default: the latest]
     pub run: Option<String>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub format: ReportFormat,
+}
+
+/// `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The runs: ids, unique beginnings of them, or paths, in the order in which they ran [default: the latest]
+    #[arg(value_name = "RUN")]
+    pub runs: Vec<String>,
+    /// The factor whose levels are compared: an axis, `state`, `device`, or another that the trials differ in
+    #[arg(long, value_name = "NAME")]
+    pub axis: String,
+    /// Two levels, the one that should fault first [default: the baseline's with each other one]
+    #[arg(long, value_name = "A,B")]
+    pub levels: Option<String>,
+    /// Only trials with these levels of any factors; may be repeated for further ones
+    #[arg(long, value_name = "FACTOR=LEVEL,…")]
+    pub cell: Vec<String>,
+    /// Only faults whose signature begins so, such as reboot or crash/SIGSEGV; others are in no rate
+    #[arg(long, value_name = "WORDS")]
+    pub signature: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,

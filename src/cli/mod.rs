@@ -18,6 +18,8 @@ pub mod run;
 
 pub mod read;
 
+pub mod compare;
+
 pub mod doctor;
 
 pub mod capture;
@@ -109,6 +111,7 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Stop(args) => run::stop(args.run.as_deref(), global),
         Command::Explain(args) => read::explain(args, global),
         Command::Report(args) => read::report(args, global),
+        Command::Compare(args) => compare::compare(args, global),
         Command::Doctor(args) => doctor::doctor(args, global),
         Command::Capture(args) => capture::capture(args, global),
         Command::Schema => output::print(schema().as_bytes()).map(|()| Exit::Done),

@@ -130,13 +130,16 @@ pub fn plan(run: &RunDir) -> Result<Plan, Failure> {
 }
 
 /// A run opened for reading.
-struct Read {
-    plan: Plan,
-    agenda: Agenda,
+pub(super) struct Read {
+    /// Its plan.
+    pub(super) plan: Plan,
+    /// The agenda of that plan.
+    pub(super) agenda: Agenda,
 }
 
 impl Read {
-    fn open(run: &RunDir) -> Result<Self, Failure> {
+    /// Opens `run`.
+    pub(super) fn open(run: &RunDir) -> Result<Self, Failure> {
         let plan = plan(run)?;
         // What this machine makes of the cells does not matter to a reader: the journal says what was made of them.
         let agenda = Agenda::of(&plan, false, |index| CellHere {
@@ -149,7 +152,12 @@ impl Read {
         Ok(Self { plan, agenda })
     }
 
-    fn records(&self, run: &RunDir, mut each: impl FnMut(Record) -> Result<(), IllegalEvent>) -> Result<(), Failure> {
+    /// Hands each record of the journal of `run` to `each`, in order.
+    pub(super) fn records(
+        &self,
+        run: &RunDir,
+        mut each: impl FnMut(Record) -> Result<(), IllegalEvent>,
+    ) -> Result<(), Failure> {
         let journal = BufReader::new(run.open_journal().or_fail(Exit::Unfit)?);
         read_records(journal, |record| each(record).map_err(RunError::Illegal))
             .map(|_| ())
@@ -165,7 +173,7 @@ fn make_report(run: &RunDir) -> Result<Report, Failure> {
 }
 
 /// What `machine.json` says, in words; a run whose file is gone is reported without.
-fn machine_words(run: &RunDir) -> BTreeMap<String, String> {
+pub(super) fn machine_words(run: &RunDir) -> BTreeMap<String, String> {
     let facts =
         fs::read(run.file(names::MACHINE)).ok().and_then(|json| serde_json::from_slice::<MachineFacts>(&json).ok());
     let Some(facts) = facts else { return BTreeMap::new() };

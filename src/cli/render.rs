@@ -3,6 +3,7 @@
 //! Owns layout, colour and the units of figures. It must not compute a figure or choose words for a claim: both come
 //! with the data, so that text, Markdown and JSON cannot disagree. Text is not a stable format; JSON is.
 
+mod compare;
 mod doctor;
 mod explain;
 mod markdown;
@@ -12,6 +13,7 @@ mod status;
 mod style;
 mod table;
 
+pub use compare::{comparisons, comparisons_markdown};
 pub use doctor::doctor;
 pub use explain::explain;
 pub use markdown::{MARKDOWN_BYTES_MAX, markdown};

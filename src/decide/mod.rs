@@ -49,3 +49,5 @@ pub mod report;
 pub mod explain;
 
 pub mod status;
+
+pub mod compare;

@@ -182,6 +182,9 @@ pub struct Plan {
     /// What may not mean what it seems to, as text with its place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Label-only factors: what is the same in all its trials and may differ from run to run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub factors: BTreeMap<String, String>,
     /// The cells, samples before controls.
     pub cells: Vec<Cell>,
     /// What makes the machine warm where a cell asks for it and nothing of the run did; not one of the cells.

@@ -52,6 +52,11 @@ impl Counts {
         self.faults + self.clean
     }
 
+    /// These trials and those.
+    pub fn plus(self, more: Self) -> Self {
+        Self { faults: self.faults + more.faults, clean: self.clean + more.clean }
+    }
+
     /// The observed rate, 0 to 1; `None` without a counted trial.
     pub fn observed(self) -> Option<f64> {
         (self.counted() > 0).then(|| self.faults as f64 / self.counted() as f64)

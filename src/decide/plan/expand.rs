@@ -56,6 +56,7 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         needs: Needs::default(),
         boots_max: 0,
         warnings,
+        factors: matrix.factors.clone(),
         cells,
         warming,
         tools: matrix.tools.clone(),

@@ -176,11 +176,7 @@ impl EValue {
                 self.ln += growth(block.a, theta_a, null) + growth(block.b, theta_b, null);
             }
         }
-        let sum = |left: Counts, right: Counts| Counts {
-            faults: left.faults + right.faults,
-            clean: left.clean + right.clean,
-        };
-        self.seen = Arms { a: sum(self.seen.a, block.a), b: sum(self.seen.b, block.b) };
+        self.seen = self.seen.plus(block);
     }
 
     /// The rates that the next block is bet on: what was seen, half a fault and half a clean trial added; before

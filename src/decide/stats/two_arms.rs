@@ -35,6 +35,11 @@ impl Arms {
         self.a.faults + self.b.faults
     }
 
+    /// These trials and those.
+    pub fn plus(self, more: Self) -> Self {
+        Self { a: self.a.plus(more.a), b: self.b.plus(more.b) }
+    }
+
     /// The same with the levels changed round.
     pub fn swapped(self) -> Self {
         Self { a: self.b, b: self.a }

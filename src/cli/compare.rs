@@ -6,7 +6,7 @@ use crate::cli::exit::Exit;
 use crate::cli::read::{Read, machine_words};
 use crate::cli::{locate, output, render};
 use crate::decide::compare::{
-    COMPARISONS_SCHEMA, CollectError, Collector, Comparisons, LevelError, Observation, RunUnderComparison,
+    COMPARISONS_SCHEMA, CollectError, Collector, Comparisons, Design, LevelError, Observation, RunUnderComparison,
     compare_pairs, factor_of, levels_of, pairs,
 };
 use crate::decide::result::ResultFold;
@@ -32,6 +32,8 @@ pub fn compare(args: &CompareArgs, global: &Global) -> Outcome {
     for (index, dir) in dirs.iter().enumerate() {
         collect(&mut collector, index, dir)?;
     }
+    let peeked = runs.iter().any(|run| matches!(run.plan.trials, TrialsRule::UntilDecided(_)));
+    let design = Design { axes: collector.axes(), peeked };
     let observations = collector.finish(keep, args.signature.as_deref()).map_err(|error| refused(&error))?;
     if observations.is_empty() {
         return Err(Failure::words(Exit::Usage, "no trial is left to compare")
@@ -41,8 +43,7 @@ pub fn compare(args: &CompareArgs, global: &Global) -> Outcome {
     let levels = levels_of(&observations, factor).map_err(|error| no_levels(&error))?;
     let baseline = runs.first().and_then(|run| run.plan.cells.first()?.levels.get(factor)).map(String::as_str);
     let pairs = pairs(&levels, factor, args.levels.as_deref(), baseline).map_err(|error| no_levels(&error))?;
-    let peeked = runs.iter().any(|run| matches!(run.plan.trials, TrialsRule::UntilDecided(_)));
-    let (comparisons, all_levels_p) = compare_pairs(&observations, factor, &pairs, peeked);
+    let (comparisons, all_levels_p) = compare_pairs(&observations, factor, &pairs, &design);
     let comparisons = Comparisons {
         schema: COMPARISONS_SCHEMA.to_owned(),
         runs: runs.iter().map(|run| run.id.clone()).collect(),

@@ -8,7 +8,7 @@
 //! Two questions are kept apart. Whether a level faults *at all* is answered by one matching fault, whatever the comparison
 //! says; whether it faults *more often* than the other needs all of the above.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ mod units;
 mod words;
 
 pub use guard::{FactorCheck, Guarded, Separation, Standing, Stratum};
-pub use levels::{COMPARISONS_SCHEMA, Comparisons, LevelError, compare_pairs, factor_of, levels_of, pairs};
+pub use levels::{COMPARISONS_SCHEMA, Comparisons, Design, LevelError, compare_pairs, factor_of, levels_of, pairs};
 pub use needs::Need;
 pub use observation::{
     Block, CollectError, Collector, Counting, ORDER, Observation, RunUnderComparison, STATE, TEMPERATURE,
@@ -99,6 +99,8 @@ pub struct Question {
     pub a: String,
     /// The other.
     pub b: String,
+    /// The factors that cells are made of: the axes. The others are conditions.
+    pub axes: BTreeSet<String>,
     /// Whether what was seen decided how many trials there are: then only a test that may be looked at often is valid.
     pub peeked: bool,
 }
@@ -222,6 +224,7 @@ pub fn compare(observations: &[Observation], question: &Question, provenance: Pr
         .iter()
         .filter(|observation| question.side(observation).is_some() && observation.provenance == provenance)
         .collect();
+    let (of_levels, left_out) = with_counterpart(of_levels, question);
     let units = units::units(&of_levels, question);
     let guarded = guard::guard(&units.observations, question);
     let e = EValues::of(&of_levels, question);
@@ -251,8 +254,37 @@ pub fn compare(observations: &[Observation], question: &Question, provenance: Pr
         notes: Vec::new(),
         needs: needs::needs(&guarded, conclusion, question),
     };
-    words::put(&mut comparison, &of_levels, &guarded, question);
+    words::put(&mut comparison, &Trials { compared: &of_levels, left_out }, &guarded, question);
     comparison
+}
+
+/// The trials of a comparison.
+struct Trials<'o> {
+    /// Those that are compared.
+    compared: &'o [&'o Observation],
+    /// How many others have one of the levels, in cells without a counterpart.
+    left_out: usize,
+}
+
+/// The trials of cells that have a counterpart of the other level, alike in every axis, and how many others there are.
+/// Where no cell has one, all: the guard then says what differs.
+fn with_counterpart<'o>(trials: Vec<&'o Observation>, question: &Question) -> (Vec<&'o Observation>, usize) {
+    let cell = |trial: &'o Observation| -> Vec<&'o Option<String>> {
+        let axes = question.axes.iter().filter(|axis| **axis != question.factor);
+        axes.filter_map(|axis| trial.factors.get(axis)).collect()
+    };
+    let mut sides: BTreeMap<Vec<&Option<String>>, BTreeSet<Side>> = BTreeMap::new();
+    for trial in trials.iter().filter(|trial| trial.counting.is_counted()) {
+        sides.entry(cell(trial)).or_default().extend(question.side(trial));
+    }
+    let is_paired = |trial: &&'o Observation| sides.get(&cell(trial)).is_some_and(|sides| sides.len() == 2);
+    if !trials.iter().any(|trial| is_paired(trial)) {
+        return (trials, 0);
+    }
+    let all = trials.len();
+    let paired: Vec<&Observation> = trials.into_iter().filter(is_paired).collect();
+    let left_out = all - paired.len();
+    (paired, left_out)
 }
 
 /// One of the two levels.

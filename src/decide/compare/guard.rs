@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::observation::{ORDER, Observation, TEMPERATURE};
+use super::observation::{ORDER, Observation, STATE, TEMPERATURE};
 use super::{ALPHA, BALANCED, Conclusion, Question, SUGGESTIVE, Side};
 use crate::decide::stats::{Arms, Counts, Stratified, cmh_exact, fisher, mann_whitney, overlap, smallest_p};
 use crate::model::words::words;
@@ -66,7 +66,7 @@ pub struct Separation {
 /// Trials of both levels that are alike in every other factor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stratum {
-    /// The levels of the other factors in which strata differ.
+    /// The start state, and the levels of the other factors in which trials differ.
     pub levels: BTreeMap<String, String>,
     /// Faults and counted trials of the first level.
     pub a: (u64, u64),
@@ -238,8 +238,9 @@ fn strata(names: &[String], used: &[(Side, &Observation)]) -> (Vec<Stratum>, Vec
             Side::B => arms.b = unit.counting.added_to(arms.b),
         }
     }
-    // A factor that has one level everywhere names nothing.
-    let varies = |name: &String| used.iter().any(|(_, unit)| level(unit, name) != level(used[0].1, name));
+    // A factor that has one level everywhere names nothing; the start state is what a trial costs.
+    let varies =
+        |name: &String| name == STATE || used.iter().any(|(_, unit)| level(unit, name) != level(used[0].1, name));
     let varying: Vec<bool> = names.iter().map(varies).collect();
     let stratum = |(key, arms): (&Vec<&String>, &Arms)| Stratum {
         levels: names

@@ -1,6 +1,6 @@
 //! Which levels are compared with which, and several comparisons as one answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -163,20 +163,34 @@ pub fn pairs(
     }
 }
 
+/// How the trials came about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Design {
+    /// See [`Question::axes`].
+    pub axes: BTreeSet<String>,
+    /// See [`Question::peeked`].
+    pub peeked: bool,
+}
+
 /// Compares every pair within every provenance. With several pairs the p are adjusted by Holm.
 pub fn compare_pairs(
     observations: &[Observation],
     factor: &str,
     pairs: &[(String, String)],
-    peeked: bool,
+    design: &Design,
 ) -> (Vec<Comparison>, Option<f64>) {
     let mut provenances: Vec<Provenance> = observations.iter().map(|observation| observation.provenance).collect();
     provenances.sort();
     provenances.dedup();
     let mut comparisons = Vec::new();
     for provenance in &provenances {
-        let question =
-            |(a, b): &(String, String)| Question { factor: factor.to_owned(), a: a.clone(), b: b.clone(), peeked };
+        let question = |(a, b): &(String, String)| Question {
+            factor: factor.to_owned(),
+            a: a.clone(),
+            b: b.clone(),
+            axes: design.axes.clone(),
+            peeked: design.peeked,
+        };
         let mut of_provenance: Vec<Comparison> =
             pairs.iter().map(|pair| compare(observations, &question(pair), *provenance)).collect();
         of_provenance.retain(|comparison| comparison.a.rate.counted + comparison.b.rate.counted > 0);

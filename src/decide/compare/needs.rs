@@ -122,12 +122,13 @@ fn more_of_the_same(guarded: &Guarded, question: &Question) -> Option<Need> {
     Some(Need { reaches_p, ..Need::new(question.label(side), levels, trials, question) })
 }
 
-/// Interleaved pairs in the largest stratum: as many as clean trials tell its clean level from its faulty one.
+/// Interleaved pairs in the stratum with the most faults: as many as clean trials tell its clean level from its faulty
+/// one.
 fn pairs(guarded: &Guarded, question: &Question) -> Option<Need> {
-    let largest = guarded.strata.iter().max_by_key(|stratum| stratum.a.1 + stratum.b.1)?;
-    let table = largest.arms();
-    let faulty = if table.a.observed() >= table.b.observed() { table.a } else { table.b };
-    Some(in_pairs(question, &largest.levels, clean_trials_to_tell(faulty)))
+    let most = guarded.strata.iter().max_by_key(|stratum| (stratum.a.0 + stratum.b.0, stratum.a.1 + stratum.b.1))?;
+    let Arms { a, b } = most.arms();
+    let needed = [a, b].map(clean_trials_to_tell);
+    Some(in_pairs(question, &most.levels, needed[0].min(needed[1])))
 }
 
 fn in_pairs(question: &Question, levels: &BTreeMap<String, String>, pairs: u64) -> Need {

@@ -151,6 +151,11 @@ impl<'r> Collector<'r> {
         Self { runs, fixed: fixed_differences(runs, &axes), axes, observations: Vec::new() }
     }
 
+    /// The axes of all runs.
+    pub fn axes(&self) -> BTreeSet<String> {
+        self.axes.iter().map(|axis| (*axis).to_owned()).filter(|axis| axis != Knob::Start.as_str()).collect()
+    }
+
     /// Takes note of a trial of run number `run`.
     ///
     /// # Errors

@@ -37,7 +37,8 @@ fn observation(record: &Value, factor: &str) -> Observation {
 fn case(case: &Value) -> (Question, Vec<Observation>) {
     let input = &case["input"];
     let text = |name: &str| input[name].as_str().unwrap().to_owned();
-    let question = Question { factor: text("factor"), a: text("a"), b: text("b"), peeked: false };
+    let question =
+        Question { factor: text("factor"), a: text("a"), b: text("b"), axes: BTreeSet::new(), peeked: false };
     let records = input["records"].as_array().unwrap();
     let observations = records.iter().map(|record| observation(record, &question.factor)).collect();
     (question, observations)
@@ -120,14 +121,14 @@ fn a_conclusion_names_its_reason_and_the_cheapest_trials_that_say_more() {
     assert_eq!(
         headline("warmup, same binary"),
         "UNDERPOWERED: with 3 and 3 like trials the smallest possible p is 0.10. No result could have shown a \
-         difference; 1 more of warmup (then p can reach 0.029)"
+         difference; 1 more of warmup × state=cold (then p can reach 0.029)"
     );
     assert_eq!(
         headline("warmup, pooled 7/9, run last"),
         "ORDER_CONFOUNDED: like for like 7/9 against 0/3, exact p = 0.045, but the trials of warmup ran after those of \
          none (in a random order that comes with p = 0.0091): whatever else changed meanwhile may be the cause"
     );
-    assert_eq!(needs("warmup, pooled 7/9, run last"), ["none and warmup, 6 pairs"]);
+    assert_eq!(needs("warmup, pooled 7/9, run last"), ["none and warmup × state=cold, 6 pairs (12 boots)"]);
     assert_eq!(
         headline("one knob, state not recorded"),
         "UNKNOWN_FACTOR(state): it was not recorded in 1 trial, so that recipe cannot be told from it"
@@ -183,7 +184,7 @@ fn trial(level: &str, fault: bool, boot: u32, round: u32) -> Observation {
 }
 
 fn question(peeked: bool) -> Question {
-    Question { factor: "batch".into(), a: "1".into(), b: "8".into(), peeked }
+    Question { factor: "batch".into(), a: "1".into(), b: "8".into(), axes: BTreeSet::new(), peeked }
 }
 
 #[test]
@@ -232,4 +233,26 @@ fn numbers_of_different_provenance_never_meet() {
     let comparison = compare(&trials, &question(false), Provenance::Injected);
     assert_eq!((comparison.conclusion, comparison.b.rate.counted), (Conclusion::NoData, 0));
     assert_eq!(comparison.headline, "NO_DATA: no trial with batch = 8 was counted");
+}
+
+#[test]
+fn only_cells_with_a_counterpart_are_compared_where_there_are_any() {
+    let of_cell = |level: &str, sequence: &str, fault: bool| {
+        let mut trial = trial(level, fault, 1, 1);
+        trial.factors.insert("sequence".into(), Some(sequence.into()));
+        trial
+    };
+    let mut trials = vec![of_cell("1", "ABC", true), of_cell("8", "ABC", false), of_cell("1", "CBA", false)];
+    let question = Question { axes: ["batch", "sequence"].map(str::to_owned).into(), ..question(false) };
+    let comparison = compare(&trials, &question, Provenance::Measured);
+    assert_eq!((comparison.a.rate.fraction(), comparison.b.rate.fraction()), ("1/1".into(), "0/1".into()));
+    assert!(
+        comparison.notes.iter().any(|note| note.starts_with("left out: 1 trial of cells")),
+        "{:?}",
+        comparison.notes
+    );
+    trials.remove(0);
+    let comparison = compare(&trials, &question, Provenance::Measured);
+    assert_eq!(comparison.conclusion, Conclusion::Confounded);
+    assert!(comparison.headline.contains("by sequence: every 1 trial was CBA"), "{}", comparison.headline);
 }

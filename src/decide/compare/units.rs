@@ -28,7 +28,8 @@ pub struct Clustering {
     /// In how many boots they ran, if that was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boots: Option<u64>,
-    /// If not: what the one-sided p of all trials would be if they came from so many boots.
+    /// If not, and none of its trials was cold: what the one-sided p of all trials would be if they came from so many
+    /// boots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub p_by_boots: Vec<(u64, f64)>,
 }
@@ -86,8 +87,10 @@ fn clustering(trials: &[&Observation], question: &Question) -> Option<Clustering
         return None;
     }
     let boots: Option<BTreeSet<&BootId>> = clustered.iter().map(|trial| trial.boot.as_ref()).collect();
+    let all = counts(trials, question, side).counted();
     let p_by_boots = match boots {
         Some(_) => Vec::new(),
+        None if all > clustered.len() as u64 => Vec::new(),
         None => SUPPOSED_BOOTS
             .iter()
             .filter(|supposed| **supposed < clustered.len() as u64)

@@ -4,17 +4,24 @@ use std::collections::BTreeMap;
 
 use super::guard::{FactorCheck, Guarded, Standing};
 use super::observation::{ORDER, Observation, STATE};
-use super::{ALPHA, Comparison, Conclusion, Counting, Question, Side, drift};
+use super::{ALPHA, Comparison, Conclusion, Counting, Question, Side, Trials, drift};
 use crate::decide::report::{Rate, percent};
 use crate::decide::stats::{Arms, Confidence, Counts, E_THRESHOLD, fisher, lower_bound};
 use crate::model::settings::Start;
 
 /// Puts the words into `comparison`.
-pub(super) fn put(comparison: &mut Comparison, trials: &[&Observation], guarded: &Guarded, question: &Question) {
+pub(super) fn put(comparison: &mut Comparison, trials: &Trials<'_>, guarded: &Guarded, question: &Question) {
     comparison.headline = headline(comparison, guarded, question);
     comparison.a.says = level_says(&comparison.a.rate, &comparison.b.rate, &question.b);
     comparison.b.says = level_says(&comparison.b.rate, &comparison.a.rate, &question.a);
-    comparison.notes = notes(comparison, trials, guarded, question);
+    comparison.notes = notes(comparison, trials.compared, guarded, question);
+    if trials.left_out > 0 {
+        let left_out = many(trials.left_out as u64, "trial");
+        let axis = &question.factor;
+        comparison
+            .notes
+            .push(format!("left out: {left_out} of cells without a counterpart alike in every axis but {axis}"));
+    }
 }
 
 fn headline(comparison: &Comparison, guarded: &Guarded, question: &Question) -> String {
@@ -221,10 +228,13 @@ fn clustering(comparison: &Comparison) -> Option<String> {
         None => {
             let supposed: Vec<String> =
                 clustering.p_by_boots.iter().map(|(boots, p)| format!("{boots} boots p = {}", p_words(*p))).collect();
-            let list = if supposed.is_empty() { String::new() } else { format!(": {}", supposed.join(", ")) };
+            let list = match supposed.is_empty() {
+                true => String::new(),
+                false => format!(". If they came from: {} (one-sided)", supposed.join(", ")),
+            };
             Some(format!(
                 "{level}: {trials} that were not cold, in how many boots was not recorded, and trials of one boot share \
-                 its luck. If they came from{list} (one-sided)",
+                 its luck{list}",
             ))
         }
     }

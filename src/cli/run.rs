@@ -111,7 +111,7 @@ struct Harness {
 impl Harness {
     fn find() -> Result<Self, Failure> {
         let path = env::current_exe().or_fail(Exit::Unfit)?;
-        let digest = ContentDigest::of(&fs::read(&path).or_fail(Exit::Unfit)?);
+        let digest = File::open(&path).and_then(|mut file| ContentDigest::of_reader(&mut file)).or_fail(Exit::Unfit)?;
         Ok(Self { path, digest })
     }
 }

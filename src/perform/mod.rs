@@ -38,11 +38,17 @@ pub mod redact;
 
 pub mod launching;
 
+pub mod settings;
+
+pub mod start_state;
+
 pub mod companion;
 pub mod injector;
 pub mod telemetry;
 
-mod gpu_health;
+pub mod gpu_health;
+
+pub mod survey;
 
 mod kmsg;
 

@@ -26,6 +26,7 @@ use crate::model::capability::BuildCapabilities;
 use crate::model::ids::{BootId, ContentDigest};
 use crate::model::journal::{Allowed, Event, Launcher, Opened, Persistence, SetChanged};
 use crate::model::settings::{Breadcrumbs, CompanionProgram, Start, WorkloadSettings};
+use crate::model::start_state::TraceSources;
 use crate::model::verdict::Provenance;
 use crate::perform::host::Sysroot;
 use crate::perform::injector;
@@ -46,7 +47,8 @@ use crate::perform::store::{FirstFiles, ResultsDir, RunDir, StoreError, disk_tro
 pub fn run(args: &RunArgs, global: &Global) -> Outcome {
     let source = locate::matrix(&args.matrix.matrix)?;
     let plan = make_plan(&source, &args.matrix)?;
-    check_permissions(&plan, allowed(&args.allow))?;
+    let sysroot = Sysroot::new(global.sysroot.clone());
+    check_permissions(&plan, allowed(&args.allow), &sysroot)?;
     let (results, persistence) = open_results(global, args.allow.allow_volatile)?;
     let _locks = Locks::take(&results)?;
     if !global.quiet {
@@ -55,7 +57,6 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
     for warning in plan.warnings.iter().filter(|_| !global.quiet) {
         output::say(warning);
     }
-    let sysroot = Sysroot::new(global.sysroot.clone());
     let here = may_start(&results, &sysroot)?;
     let found = if args.new { Found::None } else { find(&results, &plan)? };
     let harness = Harness::find()?;
@@ -114,7 +115,7 @@ struct Harness {
 impl Harness {
     fn find() -> Result<Self, Failure> {
         let path = env::current_exe().or_fail(Exit::Unfit)?;
-        let digest = ContentDigest::of(&fs::read(&path).or_fail(Exit::Unfit)?);
+        let digest = File::open(&path).and_then(|mut file| ContentDigest::of_reader(&mut file)).or_fail(Exit::Unfit)?;
         Ok(Self { path, digest })
     }
 }
@@ -307,10 +308,13 @@ fn machine_dirs() -> Vec<PathBuf> {
     }
 }
 
-/// Nothing runs, and nothing is made, before all that the plan needs is allowed.
-fn check_permissions(plan: &Plan, allowed: Allowed) -> Result<(), Failure> {
+/// Nothing runs, and nothing is made, before all that the plan needs is allowed. What this machine cannot do needs no
+/// permission: its cells are void, with the reason.
+fn check_permissions(plan: &Plan, allowed: Allowed, sysroot: &Sysroot) -> Result<(), Failure> {
+    let is_possible = |permission| permission != Permission::PowerMode || power_modes(sysroot).is_ok();
+    let needed = plan.needs.permissions.iter().copied();
     let missing: Vec<Permission> =
-        plan.needs.permissions.iter().copied().filter(|permission| !is_allowed(*permission, allowed)).collect();
+        needed.filter(|permission| !is_allowed(*permission, allowed) && is_possible(*permission)).collect();
     if !missing.is_empty() {
         let deeds: Vec<&str> = missing.iter().map(|permission| deed(*permission)).collect();
         let flags: Vec<&str> = missing.iter().map(|permission| permission.as_str()).collect();
@@ -351,7 +355,7 @@ fn deed(permission: Permission) -> &'static str {
 
 /// A person learns before the first trial, and not from a night of void ones, what makes cold starts impossible here.
 fn say_what_is_against_cold(sysroot: &Sysroot, used: &UsedMark, here: &BootId) {
-    let traces = traces(sysroot, used.read(here));
+    let traces = traces(sysroot, used.read(here), TraceSources::FilesAndPrograms);
     for obstacle in obstacles(&traces) {
         output::say(format_args!("warning: cold starts: {obstacle}"));
     }
@@ -386,11 +390,13 @@ fn agenda(plan: &Plan, opened: &Opened, reach: Reach<'_>) -> Agenda {
         let asked = reach.asked(&cell.settings, &modes);
         let cannot = cannot_run(plan, cell, build)
             .or_else(|| no_machine_faults.clone().filter(|_| faults_the_machine(cell)))
+            .or_else(|| asked.as_ref().err().cloned())
             .or_else(|| not_allowed(cell, opened.allowed));
         CellHere {
+            uses_gpu: may_use_gpu(&cell.settings, true),
             may_taint: gpu && may_use_gpu(&cell.settings, gpu),
             warms: warms(&cell.settings, gpu),
-            cannot: cannot.or_else(|| asked.as_ref().err().cloned()),
+            cannot,
             asked: asked.unwrap_or_default(),
             unrecorded_ms: match cell.settings.breadcrumbs {
                 Breadcrumbs::Sync => 0,

@@ -378,6 +378,7 @@ fn the_first_claim_is_confounded_by_the_start_state() {
             "transcribed: CONFOUNDED by state: every 0.46.1 trial was cold and every 0.49.2 trial was warm (overlap 0). This \
              says nothing about version",
             "needs: 0.49.2 × state=cold, 5 trials (5 boots)",
+            "with 4 and 1 trials the smallest possible p is 0.20",
         ],
     );
 }
@@ -399,7 +400,7 @@ fn cold_and_warm_differ_and_the_answer_says_what_it_is_conditioned_on() {
         0,
         &[
             "ESTABLISHED: like for like",
-            "all trials in one table 2.4e-6",
+            "all trials in one table 2.9e-6",
             "conditioned on survival",
             "2 boots p = 0.11, 3 boots p = 0.045, 5 boots p = 0.010",
         ],

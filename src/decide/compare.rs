@@ -267,8 +267,12 @@ struct Trials<'o> {
 }
 
 /// The trials of cells that have a counterpart of the other level, alike in every axis, and how many others there are.
-/// Where no cell has one, all: the guard then says what differs.
+/// Where no cell has one, all: the guard then says what differs. All too where the factor is no axis but a condition,
+/// which any cell meets.
 fn with_counterpart<'o>(trials: Vec<&'o Observation>, question: &Question) -> (Vec<&'o Observation>, usize) {
+    if !question.axes.contains(&question.factor) {
+        return (trials, 0);
+    }
     let cell = |trial: &'o Observation| -> Vec<&'o Option<String>> {
         let axes = question.axes.iter().filter(|axis| **axis != question.factor);
         axes.filter_map(|axis| trial.factors.get(axis)).collect()

@@ -6,7 +6,7 @@ use super::guard::{FactorCheck, Guarded, Standing};
 use super::observation::{ORDER, Observation, STATE};
 use super::{ALPHA, Comparison, Conclusion, Counting, Question, Side, Trials, drift};
 use crate::decide::report::{Rate, percent};
-use crate::decide::stats::{Arms, Confidence, Counts, E_THRESHOLD, fisher, lower_bound};
+use crate::decide::stats::{Arms, Confidence, Counts, E_THRESHOLD, fisher, lower_bound, smallest_p};
 use crate::model::settings::Start;
 
 /// Puts the words into `comparison`.
@@ -160,7 +160,16 @@ fn notes(comparison: &Comparison, trials: &[&Observation], guarded: &Guarded, qu
         notes.push(format!("{} separates the levels (p = {})", separation.name, p_words(separation.p)));
     }
     notes.extend(clustering(comparison));
-    notes.extend(survivorship(trials, question));
+    match comparison.conclusion {
+        Conclusion::Confounded | Conclusion::UnknownFactor => notes.extend(too_few(guarded)),
+        Conclusion::NoData
+        | Conclusion::Underpowered
+        | Conclusion::Uninformative
+        | Conclusion::Established
+        | Conclusion::OrderConfounded
+        | Conclusion::Suggestive
+        | Conclusion::NotShown => notes.extend(survivorship(trials, question)),
+    }
     for side in [Side::A, Side::B] {
         if let Some(p) = drift(trials, question, side).filter(|p| *p <= ALPHA) {
             let label = question.label(side);
@@ -238,6 +247,19 @@ fn clustering(comparison: &Comparison) -> Option<String> {
             ))
         }
     }
+}
+
+/// Whether the trials would be too few even if nothing else differed.
+fn too_few(guarded: &Guarded) -> Option<String> {
+    let (smallest, crude) = (smallest_p(&[guarded.crude]), guarded.crude);
+    (smallest > ALPHA).then(|| {
+        format!(
+            "and if nothing else differed: with {} and {} trials the smallest possible p is {}",
+            crude.a.counted(),
+            crude.b.counted(),
+            p_words(smallest)
+        )
+    })
 }
 
 /// A warm trial exists only in a boot whose earlier trial survived.

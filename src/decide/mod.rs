@@ -38,6 +38,8 @@ pub mod result;
 
 pub mod stats;
 
+pub mod bisect;
+
 pub mod report;
 
 pub mod explain;

@@ -7,6 +7,8 @@
 //! after one clean trial Wilson's says "at most 79 %", which is false a fifth of the time if the rate is 80 %.
 //! Hence Clopper-Pearson is the default, and no function here approximates where an exact form exists.
 
+use serde::{Deserialize, Serialize};
+
 mod interval;
 mod special;
 
@@ -18,7 +20,7 @@ pub use interval::{
 pub use special::{ln_beta, ln_gamma, normal_quantile, regularised_beta, regularised_beta_inverse};
 
 /// The counted trials of one cell: excluded trials are in neither number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Trials with a fault.
     pub faults: u64,

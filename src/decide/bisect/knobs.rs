@@ -1,0 +1,361 @@
+//! Which knobs matter, or which items of a sequence: gate, search, closing confirmation.
+//!
+//! The search is exact up to [`trigger::ELEMENTS_MAX`](super::trigger::ELEMENTS_MAX) elements and [`super::probdd`]
+//! above. Its answer is then put to the test: the smallest set must fault by itself, and every set that is one smaller
+//! must be clean long enough. Runs of the search count there too, if they kept what the set keeps and more: what keeps
+//! fewer dangerous settings is no more dangerous.
+//!
+//! A combination that twice failed in another way (it runs out of memory, say) is set aside with all that flip more; if
+//! it flips one element alone, that element is masked: nothing can be said about it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::posterior::{FalseFaults, Rates, add, best_gain};
+use super::probdd::ProbDd;
+use super::trigger::{self, GAIN_MIN, Kept, Triggers, members};
+use super::{Gate, GateStep, Purpose, RATE_MIN, Search, Seen, Step, THRESHOLD};
+use crate::decide::stats::{Confidence, Counts, lower_bound};
+
+/// How often a combination must fail in another way to be set aside.
+pub const OTHER_FAULTS_MAX: u32 = 2;
+
+/// The fault rate of a cell that is said to be clean: a spurious fault now and then.
+const RATE_CLEAN: f64 = 0.01;
+
+/// The lowest rate that a confirmation excludes, however badly the baseline is known.
+const RATE_EXCLUDED_MIN: f64 = 0.10;
+
+/// The rules of a search, fixed before its first run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rules {
+    /// The gate at the baseline; it has no good end.
+    pub gate: Gate,
+    /// The posterior at which the search stops.
+    pub threshold: f64,
+    /// The most runs after the gate, the confirmation's included.
+    pub runs_max: u32,
+    /// Whether faults may come where there is no fault.
+    pub false_faults: FalseFaults,
+    /// Whether the answer is confirmed by runs of its own.
+    pub confirm: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            gate: Gate::QUICK,
+            threshold: THRESHOLD,
+            runs_max: 400,
+            false_faults: FalseFaults::Possible,
+            confirm: true,
+        }
+    }
+}
+
+/// What a search finds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// The fault did not come in the baseline: nothing was searched.
+    NotReproduced {
+        /// The runs of the baseline.
+        baseline: Counts,
+    },
+    /// The load-bearing elements.
+    Found {
+        /// Which.
+        set: Kept,
+        /// The posterior of exactly this set; with many elements the chance that none of them can be spared.
+        probability: f64,
+    },
+    /// The runs are used up, or none that may be made tells more.
+    Undecided {
+        /// The likeliest set.
+        set: Kept,
+        /// Its posterior.
+        probability: f64,
+    },
+}
+
+/// The two ways to search.
+#[derive(Debug, Clone)]
+enum Engine {
+    Exact(Triggers),
+    Many(ProbDd),
+}
+
+/// A search for load-bearing elements. A place is the set that a run keeps in its dangerous setting.
+#[derive(Debug, Clone)]
+pub struct Knobs {
+    engine: Engine,
+    elements: u32,
+    rules: Rules,
+    /// What a run may not keep alone, such as combinations that a matrix excludes.
+    illegal: Vec<Kept>,
+    /// Combinations that failed in another way, by the set that they flip, and how often.
+    other_faults: BTreeMap<Kept, u32>,
+    counts: BTreeMap<Kept, Counts>,
+    runs: u32,
+    confirm_runs: u32,
+}
+
+/// How far the engine has come.
+enum Found {
+    Settled(Kept, f64),
+    Open(Kept, f64, Option<Kept>),
+}
+
+impl Knobs {
+    /// A search among `elements` elements, all different.
+    pub fn new(elements: u32, rules: Rules) -> Self {
+        let engine = match elements {
+            0..=trigger::ELEMENTS_MAX => Engine::Exact(Triggers::new(elements, rates(&rules))),
+            _ => Engine::Many(ProbDd::new(elements)),
+        };
+        Self::with(engine, elements, rules)
+    }
+
+    /// A search among the items of a sequence, of which several may be the same; a run keeps at least one.
+    pub fn of_items(items: Vec<u8>, rules: Rules) -> Self {
+        let elements = items.len() as u32;
+        let engine = match elements {
+            0..=trigger::ELEMENTS_MAX => Engine::Exact(Triggers::of_items(items, rates(&rules))),
+            _ => Engine::Many(ProbDd::new(elements)),
+        };
+        Self { illegal: vec![0], ..Self::with(engine, elements, rules) }
+    }
+
+    fn with(engine: Engine, elements: u32, rules: Rules) -> Self {
+        Self {
+            engine,
+            elements,
+            rules,
+            illegal: Vec::new(),
+            other_faults: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            runs: 0,
+            confirm_runs: 0,
+        }
+    }
+
+    /// Forbids runs that keep exactly `kept`.
+    pub fn forbid(&mut self, kept: Kept) {
+        self.illegal.push(kept);
+    }
+
+    /// Takes note of runs that were there before the search.
+    pub fn load(&mut self, kept: Kept, counts: Counts) {
+        let entry = self.counts.entry(kept).or_default();
+        *entry = add(*entry, counts);
+        match &mut self.engine {
+            Engine::Exact(triggers) => triggers.load(kept, counts),
+            Engine::Many(search) => search.load(kept, counts),
+        }
+    }
+
+    /// Takes note of a run that failed in another way than the campaign's.
+    pub fn observe_other_fault(&mut self, kept: Kept) {
+        *self.other_faults.entry(self.all() & !kept).or_default() += 1;
+    }
+
+    /// The runs of each set that was kept.
+    pub fn counts(&self) -> &BTreeMap<Kept, Counts> {
+        &self.counts
+    }
+
+    /// How many runs there were after the gate.
+    pub fn runs(&self) -> u32 {
+        self.runs
+    }
+
+    /// How many of them confirmed an answer.
+    pub fn confirm_runs(&self) -> u32 {
+        self.confirm_runs
+    }
+
+    /// The chance of each element to be load-bearing.
+    pub fn marginals(&self) -> Vec<f64> {
+        match &self.engine {
+            Engine::Exact(triggers) => triggers.marginals(&triggers.weights()),
+            Engine::Many(search) => search.marginals(),
+        }
+    }
+
+    /// The elements that cannot be flipped, since flipping them alone fails in another way.
+    pub fn masked(&self) -> Kept {
+        let set_aside = self.set_aside();
+        set_aside.filter(|flipped| flipped.count_ones() == 1).fold(0, |masked, flipped| masked | flipped)
+    }
+
+    /// All runs that were armed if `set` is the answer.
+    pub fn armed(&self, set: Kept) -> Counts {
+        self.pooled(|kept| set & kept == set)
+    }
+
+    fn pooled(&self, wanted: impl Fn(Kept) -> bool) -> Counts {
+        self.counts.iter().filter(|(kept, _)| wanted(**kept)).map(|(_, counts)| *counts).fold(Counts::default(), add)
+    }
+
+    /// The runs that kept all of `set` but `element`.
+    pub fn one_smaller(&self, set: Kept, element: u32) -> Counts {
+        self.pooled(|kept| set & !kept == 1 << element)
+    }
+
+    fn all(&self) -> Kept {
+        trigger::all(self.elements)
+    }
+
+    fn set_aside(&self) -> impl Iterator<Item = Kept> {
+        self.other_faults.iter().filter(|(_, count)| **count >= OTHER_FAULTS_MAX).map(|(flipped, _)| *flipped)
+    }
+
+    fn is_legal(&self, kept: Kept) -> bool {
+        let flipped = self.all() & !kept;
+        !self.illegal.contains(&kept) && !self.set_aside().any(|aside| flipped & aside == aside)
+    }
+
+    fn baseline(&self) -> Counts {
+        self.counts.get(&self.all()).copied().unwrap_or_default()
+    }
+
+    fn gate(&self) -> GateStep {
+        self.rules.gate.bad_end(self.baseline())
+    }
+
+    fn find(&self) -> Found {
+        match &self.engine {
+            Engine::Exact(triggers) => self.find_exactly(triggers),
+            Engine::Many(search) => {
+                let kept = search.kept();
+                let chosen = search.choose(|kept| self.is_legal(kept));
+                let probability = members(kept).map(|element| search.marginals()[element as usize]).product();
+                match chosen {
+                    Some(_) => Found::Open(kept, probability, chosen),
+                    None => Found::Settled(kept, probability),
+                }
+            }
+        }
+    }
+
+    fn find_exactly(&self, triggers: &Triggers) -> Found {
+        let weights = triggers.weights();
+        let legal: Vec<bool> = (0..weights.len() as Kept).map(|kept| self.is_legal(kept)).collect();
+        // Elements that no run may flip are no part of the question: hypotheses that differ in them are one.
+        let unflippable =
+            (0..).zip(&legal).filter(|(_, legal)| **legal).fold(self.all(), |common, (kept, _): (Kept, _)| common & kept);
+        let mut answers = weights.clone();
+        for set in 0..weights.len() {
+            let rest = set & !(unflippable as usize);
+            if rest != set {
+                answers[rest] += std::mem::take(&mut answers[set]);
+            }
+        }
+        let likeliest = answers.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+        let (set, probability) = likeliest.map_or((0, 0.0), |(set, probability)| (set as Kept, *probability));
+        // Not when each element by itself is clear: with ten of them their set is then right four times in five.
+        if probability >= self.rules.threshold {
+            return Found::Settled(set, probability);
+        }
+        let entropy = Triggers::entropy(&weights);
+        let expected = triggers.expected_entropy(&weights);
+        let places = (0..weights.len()).filter(|&kept| legal[kept]);
+        let best = best_gain(places, |kept| entropy - expected[kept], 0);
+        Found::Open(set, probability, best.filter(|&kept| entropy - expected[kept] > GAIN_MIN).map(|kept| kept as Kept))
+    }
+
+    /// The next run that puts `set` to the test, if one is missing.
+    fn confirm(&self, set: Kept) -> Option<Kept> {
+        let alone = self.counts.get(&set).copied().unwrap_or_default();
+        if alone.faults == 0 && self.is_legal(set) {
+            return Some(set);
+        }
+        let excluded = rate_excluded(self.armed(set));
+        let smaller = members(set).find(|&element| {
+            self.is_legal(set & !(1 << element)) && !is_below(self.one_smaller(set, element), excluded)
+        });
+        smaller.map(|element| set & !(1 << element))
+    }
+}
+
+impl Search for Knobs {
+    type Place = Kept;
+    type Answer = Answer;
+
+    fn observe(&mut self, &kept: &Kept, seen: Seen) {
+        if self.gate() == GateStep::Passed {
+            self.runs += 1;
+            self.confirm_runs += u32::from(self.rules.confirm && matches!(self.find(), Found::Settled(..)));
+        }
+        let mut counts = Counts::default();
+        seen.count(&mut counts);
+        self.load(kept, counts);
+    }
+
+    fn next(&self) -> Step<Kept, Answer> {
+        match self.gate() {
+            GateStep::Refused => return Step::Done(Answer::NotReproduced { baseline: self.baseline() }),
+            GateStep::Run => return Step::Test { at: self.all(), purpose: Purpose::BadEnd },
+            GateStep::Passed => {}
+        }
+        let used_up = self.runs >= self.rules.runs_max;
+        match self.find() {
+            Found::Settled(set, probability) => match self.confirm(set).filter(|_| self.rules.confirm) {
+                Some(_) if used_up => Step::Done(Answer::Undecided { set, probability }),
+                Some(at) => Step::Test { at, purpose: Purpose::Confirm },
+                None => Step::Done(Answer::Found { set, probability }),
+            },
+            Found::Open(_, _, Some(at)) if !used_up => Step::Test { at, purpose: Purpose::Search },
+            Found::Open(set, probability, _) => Step::Done(Answer::Undecided { set, probability }),
+        }
+    }
+}
+
+fn rates(rules: &Rules) -> Rates {
+    Rates::new(rules.false_faults, Counts::default())
+}
+
+/// The rate that clean runs have to exclude: what the armed runs have at least, with 95 % confidence.
+pub fn rate_excluded(armed: Counts) -> f64 {
+    match armed.counted() {
+        0 => RATE_MIN,
+        _ => lower_bound(armed, Confidence::P95).max(RATE_EXCLUDED_MIN),
+    }
+}
+
+/// Whether `counts` decide for a clean cell against one with the fault rate `excluded`: the lower boundary of the
+/// sequential probability ratio test with both errors 5 %.
+pub fn is_below(counts: Counts, excluded: f64) -> bool {
+    let fault = (excluded / RATE_CLEAN).ln();
+    let clean = ((1.0 - excluded) / (1.0 - RATE_CLEAN)).ln();
+    counts.faults as f64 * fault + counts.clean as f64 * clean <= (0.05_f64 / 0.95).ln()
+}
+
+/// Holm's adjustment: p-values of several questions, such that the chance of any wrong answer stays what each promises.
+pub fn holm(p_values: &[f64]) -> Vec<f64> {
+    let count = p_values.len();
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by(|&a, &b| p_values[a].total_cmp(&p_values[b]));
+    let mut adjusted = vec![0.0; count];
+    let mut largest = 0.0_f64;
+    for (rank, index) in order.into_iter().enumerate() {
+        largest = largest.max(((count - rank) as f64 * p_values[index]).min(1.0));
+        adjusted[index] = largest;
+    }
+    adjusted
+}
+
+/// Fisher's exact test, one-sided: the chance of as many faults in `more` or more, if it is like `less`, given all
+/// faults of both.
+pub fn fisher_greater(more: Counts, less: Counts) -> f64 {
+    use crate::decide::stats::ln_gamma;
+    let ln_choose = |n: u64, k: u64| {
+        ln_gamma(n as f64 + 1.0) - ln_gamma(k as f64 + 1.0) - ln_gamma((n - k) as f64 + 1.0)
+    };
+    let (n1, n2, faults) = (more.counted(), less.counted(), more.faults + less.faults);
+    let all = ln_choose(n1 + n2, faults);
+    let tail = more.faults..=faults.min(n1);
+    let tail = tail.filter(|k| faults - k <= n2);
+    tail.map(|k| (ln_choose(n1, k) + ln_choose(n2, faults - k) - all).exp()).sum::<f64>().min(1.0)
+}

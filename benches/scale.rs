@@ -14,8 +14,8 @@ use jetfault::decide::run::RunState;
 use jetfault::model::evidence::{EvidenceSummary, Findings};
 use jetfault::model::ids::{BootId, ContentDigest, DeviceId, RunId, TrialId};
 use jetfault::model::journal::{
-    Allowed, Booted, Event, Finished, Invoker, Judged, Launcher, Opened, Persistence, Record, Running, Started,
-    VERSION, encode,
+    Allowed, Booted, Conditions, Event, Finished, Invoker, Judged, Launcher, Opened, Persistence, Record, Running,
+    Started, VERSION, encode,
 };
 use jetfault::model::matrix::parse;
 use jetfault::model::outcome::{Exit, LastReply, Outcome};
@@ -46,7 +46,7 @@ fn small_plan(trials: u32) -> Plan {
 }
 
 fn agenda(plan: &Plan) -> Agenda {
-    Agenda::of(plan, false, |_| CellHere { may_taint: false, cannot: None, unrecorded_ms: 100 })
+    Agenda::of(plan, false, |_| CellHere { unrecorded_ms: 100, ..CellHere::default() })
 }
 
 /// The journal of `trials` trials that passed, without stages.
@@ -92,6 +92,7 @@ fn journal(plan: &Plan, trials: u32) -> Vec<u8> {
             position: round - 1,
             provenance: Provenance::Measured,
             launcher: Launcher::Shell,
+            conditions: Conditions::default(),
         }));
         write(Event::Running(Running { trial: trial.clone(), pid: 4711 }));
         let outcome = Outcome { last_reply: Some(LastReply::Done), duration_ms: 3, ..Outcome::of(Exit::Code(0)) };

@@ -7,6 +7,7 @@ use jetfault::cli::exit::Exit;
 use jetfault::decide::classify::OUTCOME_RULES;
 use jetfault::decide::infer::BOOT_RULES;
 use jetfault::decide::kernel_log::rules::KERNEL_RULES;
+use jetfault::decide::start_state::START_RULES;
 use jetfault::model::verdict::{Counted, Verdict};
 
 /// Compares the part of `docs/FILE` between its marks with `want`, or writes it.
@@ -98,6 +99,28 @@ fn the_table_of_kernel_rules_is_the_codes() {
         table.push_str(&format!("| `{name}` | {fault} | {weight} | {class} | {because} |\n"));
     }
     check("kernel-log.md", "kernel-rules", &table);
+}
+
+#[test]
+fn the_table_of_start_states_is_the_codes() {
+    let mut table = String::from(
+        "| rule | ours before | who uses it | initialised | activity | users running | proof | because |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for rule in START_RULES {
+        table.push_str(&format!(
+            "| `{}` | {} | {} | {} | {} | {} | `{}` | {} |\n",
+            rule.label,
+            list(rule.ours, 2),
+            list(rule.alive, 3),
+            list(rule.touched, 3),
+            list(rule.activity, 4),
+            list(rule.users, 2),
+            rule.cold,
+            rule.because
+        ));
+    }
+    check("start-states.md", "start-rules", &table);
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn runs() -> Vec<PathBuf> {
 fn every_stored_journal_folds_to_its_end_and_gives_its_results_back() {
     for run in runs() {
         let plan = Plan::from_json(&fs::read(run.join("plan.json")).unwrap()).unwrap();
-        let agenda = Agenda::of(&plan, false, |_| CellHere { may_taint: false, cannot: None, unrecorded_ms: 100 });
+        let agenda = Agenda::of(&plan, false, |_| CellHere { unrecorded_ms: 100, ..CellHere::default() });
         let (mut state, mut fold, mut seen) = (RunState::new(&agenda), ResultFold::default(), 0);
         read_records(BufReader::new(File::open(run.join("journal.jsonl")).unwrap()), |record| {
             state.apply(&agenda, &record)?;

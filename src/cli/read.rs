@@ -140,12 +140,11 @@ impl Read {
         let plan = plan(run)?;
         // What this machine makes of the cells does not matter to a reader: the journal says what was made of them.
         let agenda = Agenda::of(&plan, false, |index| CellHere {
-            may_taint: false,
-            cannot: None,
-            unrecorded_ms: match plan.cells[index].settings.breadcrumbs {
-                Breadcrumbs::Sync => 0,
-                Breadcrumbs::Async | Breadcrumbs::Off => COMMIT_PERIOD_MS,
+            unrecorded_ms: match plan.cell_at(index).map(|cell| cell.settings.breadcrumbs) {
+                Some(Breadcrumbs::Sync) => 0,
+                Some(Breadcrumbs::Async | Breadcrumbs::Off) | None => COMMIT_PERIOD_MS,
             },
+            ..CellHere::default()
         });
         Ok(Self { plan, agenda })
     }

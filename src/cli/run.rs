@@ -21,19 +21,22 @@ use crate::decide::agenda::{Agenda, CellHere, cannot_run, faults_the_machine};
 use crate::decide::classify::signal_name;
 use crate::decide::plan::{Cell, Permission, Plan};
 use crate::decide::run::Phase;
-use crate::model::capability::{BuildCapabilities, Capability};
+use crate::decide::start_state::{Known, obstacles, start_state};
+use crate::model::capability::BuildCapabilities;
 use crate::model::ids::{BootId, ContentDigest};
 use crate::model::journal::{Allowed, Event, Launcher, Opened, Persistence, SetChanged};
-use crate::model::settings::{Backend, Breadcrumbs, CompanionProgram, WorkloadSettings};
+use crate::model::settings::{Breadcrumbs, CompanionProgram, Start, WorkloadSettings};
 use crate::model::verdict::Provenance;
 use crate::perform::host::Sysroot;
 use crate::perform::injector;
 use crate::perform::invoker;
 use crate::perform::journal::last_record;
-use crate::perform::linux::{Linux, Setting};
+use crate::perform::linux::{Linux, Setting, may_use_gpu, warms};
 use crate::perform::machine::StopRequest;
 use crate::perform::persistence::persistence;
 use crate::perform::runner::{COMMIT_PERIOD_MS, Circumstances, Ended, RunError, Runner};
+use crate::perform::settings::{Reach, Tools, power_modes};
+use crate::perform::start_state::{UsedMark, traces};
 use crate::perform::store::{FirstFiles, ResultsDir, RunDir, StoreError, disk_trouble, lock_machine, names};
 
 /// `jetfault run MATRIX`.
@@ -43,7 +46,7 @@ use crate::perform::store::{FirstFiles, ResultsDir, RunDir, StoreError, disk_tro
 pub fn run(args: &RunArgs, global: &Global) -> Outcome {
     let source = locate::matrix(&args.matrix.matrix)?;
     let plan = make_plan(&source, &args.matrix)?;
-    check_permissions(&plan, &args.allow)?;
+    check_permissions(&plan, allowed(&args.allow))?;
     let (results, persistence) = open_results(global, args.allow.allow_volatile)?;
     let _locks = Locks::take(&results)?;
     if !global.quiet {
@@ -152,16 +155,24 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, gl
         return Err(Failure::words(Exit::Usage, format!("{} began with another jetfault binary", run.id))
             .hint("use that one, or allow the change with --accept-binary; it is written down"));
     }
-    let gpu = sysroot.has_gpu_nodes();
-    let agenda = agenda(plan, &opened, gpu);
+    let tools = Tools::new(&plan.tools, &opened.matrix_dir, &sysroot);
+    let keep = run.file(names::SETTINGS);
+    let agenda = agenda(plan, &opened, Reach { sysroot: &sysroot, tools: &tools, keep: &keep, boot: &here });
+    let used = UsedMark::new(&machine_dirs(), &sysroot);
+    if !global.quiet && !is_closed(run)? && plan.cells.iter().any(|cell| cell.settings.start == Start::Cold) {
+        say_what_is_against_cold(&sysroot, &used, &here);
+    }
     let circumstances = Circumstances {
-        here,
+        here: here.clone(),
         device: opened.device.clone(),
         launcher: launcher(),
-        provenance: plan.cells.iter().map(|cell| provenance(cell, &opened)).collect(),
+        provenance: plan.all_cells().map(|cell| provenance(cell, &opened)).collect(),
     };
     let setting = Setting {
         sysroot,
+        here,
+        tools,
+        used,
         invoker: opened.invoker.clone(),
         matrix_dir: opened.matrix_dir.clone(),
         script: opened.script.clone(),
@@ -211,7 +222,14 @@ fn conclude(run: &RunDir, ended: Ended, global: &Global) -> Outcome {
             }
             Ok(if report == Exit::FaultFound { Exit::FaultFound } else { Exit::Undecided })
         }
-        Ended::Rebooting => Ok(Exit::Undecided),
+        Ended::Rebooting(asked) => {
+            let how = match &asked.power_mode {
+                Some(mode) => format!("switch the power mode to {mode} (nvpmodel asks, and reboots)"),
+                None => "reboot this machine".to_owned(),
+            };
+            output::say(format_args!("{how}, then `jetfault resume {}`: {}", run.id, asked.why));
+            Ok(if report == Exit::FaultFound { Exit::FaultFound } else { Exit::Undecided })
+        }
     }
 }
 
@@ -277,18 +295,27 @@ struct Locks {
 impl Locks {
     fn take(results: &ResultsDir) -> Result<Self, Failure> {
         let _results = results.lock().map_err(store_failure)?;
-        let dirs = match env::var_os("JETFAULT_LOCK_DIR") {
-            Some(dir) => vec![PathBuf::from(dir)],
-            None => ["/run/lock", "/run", "/tmp"].map(PathBuf::from).to_vec(),
-        };
-        Ok(Self { _results, _machine: lock_machine(&dirs).map_err(store_failure)? })
+        Ok(Self { _results, _machine: lock_machine(&machine_dirs()).map_err(store_failure)? })
     }
 }
 
-fn check_permissions(plan: &Plan, allow: &AllowArgs) -> Result<(), Failure> {
-    if plan.needs.permissions.contains(&Permission::InjectedFaults) && !allow.allow_injected_faults {
-        return Err(Failure::words(Exit::Usage, "this matrix commits deliberate faults")
-            .hint("allow it with --allow-injected-faults; the results are marked as injected for ever"));
+/// Where what concerns the machine as a whole is kept for as long as it is up.
+fn machine_dirs() -> Vec<PathBuf> {
+    match env::var_os("JETFAULT_LOCK_DIR") {
+        Some(dir) => vec![PathBuf::from(dir)],
+        None => ["/run/lock", "/run", "/tmp"].map(PathBuf::from).to_vec(),
+    }
+}
+
+/// Nothing runs, and nothing is made, before all that the plan needs is allowed.
+fn check_permissions(plan: &Plan, allowed: Allowed) -> Result<(), Failure> {
+    let missing: Vec<Permission> =
+        plan.needs.permissions.iter().copied().filter(|permission| !is_allowed(*permission, allowed)).collect();
+    if !missing.is_empty() {
+        let deeds: Vec<&str> = missing.iter().map(|permission| deed(*permission)).collect();
+        let flags: Vec<&str> = missing.iter().map(|permission| permission.as_str()).collect();
+        return Err(Failure::words(Exit::Usage, format!("this matrix {}", deeds.join(", ")))
+            .hint(format!("allow it with {}", flags.join(" "))));
     }
     let commands = plan.cells.iter().any(|Cell { settings, .. }| {
         let beside = settings.companion.as_ref().map(|companion| &companion.program);
@@ -296,11 +323,43 @@ fn check_permissions(plan: &Plan, allow: &AllowArgs) -> Result<(), Failure> {
             || matches!(beside, Some(CompanionProgram::Command(_)))
     });
     let invoker = invoker::collect().or_fail(Exit::Unfit)?;
-    if commands && invoker.uid == 0 && !allow.allow_root_workload {
+    if commands && invoker.uid == 0 && !allowed.root_workload {
         return Err(Failure::words(Exit::Usage, "this matrix runs commands, and they would run as root")
             .hint("run it as a user (sudo keeps the user), or allow it with --allow-root-workload"));
     }
     Ok(())
+}
+
+fn is_allowed(permission: Permission, allowed: Allowed) -> bool {
+    match permission {
+        Permission::Reboot => allowed.reboot,
+        Permission::PowerMode => allowed.power_mode,
+        Permission::DropCaches => allowed.drop_caches,
+        Permission::InjectedFaults => allowed.injected_faults,
+    }
+}
+
+/// What a plan does that needs the permission.
+fn deed(permission: Permission) -> &'static str {
+    match permission {
+        Permission::Reboot => "reboots this machine",
+        Permission::PowerMode => "switches its power mode",
+        Permission::DropCaches => "drops its page cache",
+        Permission::InjectedFaults => "commits deliberate faults (the results are marked as injected for ever)",
+    }
+}
+
+/// A person learns before the first trial, and not from a night of void ones, what makes cold starts impossible here.
+fn say_what_is_against_cold(sysroot: &Sysroot, used: &UsedMark, here: &BootId) {
+    let traces = traces(sysroot, used.read(here));
+    for obstacle in obstacles(&traces) {
+        output::say(format_args!("warning: cold starts: {obstacle}"));
+    }
+    let start = start_state(&traces, Known::default());
+    if !start.is_cold() {
+        let words = start.because.join("; ");
+        output::say(format_args!("warning: this boot does not pass for cold ({}): {words}", start.cold));
+    }
 }
 
 fn allowed(allow: &AllowArgs) -> Allowed {
@@ -314,26 +373,41 @@ fn allowed(allow: &AllowArgs) -> Allowed {
 }
 
 /// What this machine and this build make of each cell.
-fn agenda(plan: &Plan, opened: &Opened, gpu: bool) -> Agenda {
+fn agenda(plan: &Plan, opened: &Opened, reach: Reach<'_>) -> Agenda {
     let build = BuildCapabilities::THIS;
+    let gpu = reach.sysroot.has_gpu_nodes();
+    let modes = power_modes(reach.sysroot);
     let no_machine_faults = match opened.allowed.injected_faults {
         true => injector::obstacle(),
         false => Some("deliberate faults were not allowed when the run began ([[inject]])".to_owned()),
     };
-    Agenda::of(plan, opened.allowed.reboot && build.has(Capability::ColdStart), |index| {
-        let cell = &plan.cells[index];
-        let backend = cell.settings.linear4bit().map(|linear4bit| linear4bit.backend);
+    let agenda = Agenda::of(plan, opened.allowed.reboot, |index| {
+        let Some(cell) = plan.cell_at(index) else { return CellHere::default() };
+        let asked = reach.asked(&cell.settings, &modes);
+        let cannot = cannot_run(plan, cell, build)
+            .or_else(|| no_machine_faults.clone().filter(|_| faults_the_machine(cell)))
+            .or_else(|| not_allowed(cell, opened.allowed));
         CellHere {
-            // A command may use a GPU wherever there is one; our own workload does so only where this build can.
-            may_taint: gpu && backend.is_none_or(|backend| build.has(Capability::Cuda) && backend != Backend::Cpu),
-            cannot: cannot_run(plan, cell, build)
-                .or_else(|| no_machine_faults.clone().filter(|_| faults_the_machine(cell))),
+            may_taint: gpu && may_use_gpu(&cell.settings, gpu),
+            warms: warms(&cell.settings, gpu),
+            cannot: cannot.or_else(|| asked.as_ref().err().cloned()),
+            asked: asked.unwrap_or_default(),
             unrecorded_ms: match cell.settings.breadcrumbs {
                 Breadcrumbs::Sync => 0,
                 Breadcrumbs::Async | Breadcrumbs::Off => COMMIT_PERIOD_MS,
             },
         }
-    })
+    });
+    Agenda { power_modes: modes.unwrap_or_default(), ..agenda }
+}
+
+/// A run does what it was opened with the permission for, whatever a later build could do.
+fn not_allowed(cell: &Cell, allowed: Allowed) -> Option<String> {
+    let settings = &cell.settings;
+    let needs =
+        [(settings.power_mode.is_some(), Permission::PowerMode), (settings.drop_caches, Permission::DropCaches)];
+    let missing = needs.into_iter().find(|(needed, permission)| *needed && !is_allowed(*permission, allowed));
+    missing.map(|(_, permission)| format!("the run was opened without {permission}"))
 }
 
 fn provenance(cell: &Cell, opened: &Opened) -> Provenance {
@@ -400,6 +474,8 @@ pub fn run_failure(run: &RunDir, error: RunError) -> Failure {
             "nothing was changed; keep {} as it is, and begin anew with `jetfault run --new`",
             run.file(names::JOURNAL).display()
         )),
+        RunError::NotRestored(_) => Failure::new(Exit::Unfit, error)
+            .hint(format!("put it back by hand, then `jetfault resume {}`: it looks again and ends the run", run.id)),
         RunError::Machine(error) => {
             let trouble = disk_trouble(&error.source).map(|trouble| format!("{trouble}; then "));
             let resume = format!("`jetfault resume {}` goes on: everything recorded so far is safe", run.id);

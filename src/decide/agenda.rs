@@ -1,11 +1,13 @@
 //! Which trial comes next: cells in randomised blocks, repeats at the end of a block, cells set aside.
 
-use crate::decide::order::shuffle;
-use crate::decide::plan::{Cell, CellRole, Plan};
+use crate::decide::arrange::Asked;
+use crate::decide::order::{gather, shuffle};
+use crate::decide::plan::{Cell, CellRole, Plan, mode_to_hold};
 use crate::model::capability::{BuildCapabilities, cannot};
 use crate::model::ids::{CellId, TrialId};
 use crate::model::injection::MachineFault;
 use crate::model::matrix::TrialsRule;
+use crate::model::power_mode::PowerModes;
 use crate::model::protocol::WorkerFault;
 use crate::model::settings::{Start, WorkloadSettings};
 use crate::model::verdict::{Counted, Role};
@@ -20,8 +22,10 @@ pub const QUARANTINE_STARTS: u8 = 3;
 /// What the course of a run needs to know of its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agenda {
-    /// The cells.
+    /// The cells, and after them the one that makes the machine warm, if the plan has it.
     pub cells: Vec<AgendaCell>,
+    /// The power modes of this board; none where nvpmodel has no configuration.
+    pub power_modes: PowerModes,
     /// Seed of the order within blocks.
     pub seed: u64,
     /// The most boots the run may use.
@@ -31,10 +35,14 @@ pub struct Agenda {
 }
 
 /// What this machine and this build make of a cell.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CellHere {
     /// See [`AgendaCell::may_taint`].
     pub may_taint: bool,
+    /// See [`AgendaCell::warms`].
+    pub warms: bool,
+    /// See [`AgendaCell::asked`].
+    pub asked: Asked,
     /// See [`AgendaCell::cannot`].
     pub cannot: Option<String>,
     /// See [`AgendaCell::unrecorded_ms`].
@@ -50,10 +58,18 @@ pub struct AgendaCell {
     pub role: Role,
     /// How many counted trials it is to have.
     pub rounds: u32,
-    /// Whether each trial must be the first use of the GPU in its boot.
-    pub cold: bool,
+    /// The state in which each trial must start.
+    pub start: Start,
+    /// The power mode, as the matrix says it.
+    pub power_mode: Option<String>,
+    /// What it asks of the machine's settings, as this machine says it.
+    pub asked: Asked,
+    /// Whether clean page cache is dropped before each trial.
+    pub drop_caches: bool,
     /// Whether a trial may leave a GPU behind that is no longer fit.
     pub may_taint: bool,
+    /// Whether a trial that passes computed on the GPU; on a machine without one, every trial stands in for that.
+    pub warms: bool,
     /// Why it cannot run here, if it cannot.
     pub cannot: Option<String>,
     /// Milliseconds after a recorded stage of which nothing may be on the disk; 0 with `breadcrumbs = "sync"`.
@@ -63,23 +79,31 @@ pub struct AgendaCell {
 impl Agenda {
     /// The agenda of `plan`; `here` says of a cell what this machine and build make of it.
     pub fn of(plan: &Plan, may_reboot: bool, here: impl Fn(usize) -> CellHere) -> Self {
-        let cells = plan.cells.iter().enumerate().map(|(index, cell)| {
-            let CellHere { may_taint, cannot, unrecorded_ms } = here(index);
+        let cells = plan.all_cells().enumerate().map(|(index, cell)| {
+            let CellHere { may_taint, warms, asked, cannot, unrecorded_ms } = here(index);
+            let (role, rounds) = match cell.role {
+                CellRole::Sample => (Role::Sample, plan.rounds(cell)),
+                CellRole::Control => (Role::Control, plan.rounds(cell)),
+                // It is in no block: it runs where another cell needs it.
+                CellRole::Warming => (Role::Warming, 0),
+            };
             AgendaCell {
                 id: cell.id.clone(),
-                role: match cell.role {
-                    CellRole::Sample => Role::Sample,
-                    CellRole::Control => Role::Control,
-                },
-                rounds: plan.rounds(cell),
-                cold: cell.settings.start == Start::Cold,
+                role,
+                rounds,
+                start: cell.settings.start,
+                power_mode: cell.settings.power_mode.clone(),
+                asked,
+                drop_caches: cell.settings.drop_caches,
                 may_taint,
+                warms,
                 cannot,
                 unrecorded_ms,
             }
         });
         Self {
             cells: cells.collect(),
+            power_modes: PowerModes::default(),
             seed: plan.seed,
             boots_max: u32::try_from(plan.boots_max).unwrap_or(u32::MAX),
             may_reboot,
@@ -96,7 +120,16 @@ impl Agenda {
         let mut order: Vec<u32> =
             (0u32..).zip(&self.cells).filter(|(_, cell)| cell.rounds > block).map(|(index, _)| index).collect();
         shuffle(&mut order, self.seed, block);
+        gather(&mut order, |index| {
+            let cell = &self.cells[index as usize];
+            mode_to_hold(cell.start, cell.power_mode.as_deref())
+        });
         order
+    }
+
+    /// The cell that makes the machine warm.
+    pub fn warming(&self) -> Option<usize> {
+        self.cells.iter().position(|cell| cell.role == Role::Warming)
     }
 }
 
@@ -326,12 +359,17 @@ mod tests {
             id: CellId::of(&[i as u8]),
             role: Role::Sample,
             rounds,
-            cold: false,
+            start: Start::Any,
+            power_mode: None,
+            asked: Asked::new(),
+            drop_caches: false,
             may_taint: false,
+            warms: false,
             cannot: None,
             unrecorded_ms: 100,
         };
-        Agenda { cells: (0..cells).map(cell).collect(), seed: 1936, boots_max: 10, may_reboot: false }
+        let cells = (0..cells).map(cell).collect();
+        Agenda { cells, power_modes: PowerModes::default(), seed: 1936, boots_max: 10, may_reboot: false }
     }
 
     fn judging(counted: Counted) -> Judging {

@@ -35,9 +35,6 @@ use crate::model::words::words;
 /// The posterior at which a search is content.
 pub const THRESHOLD: f64 = 0.95;
 
-/// The lowest rate that the gate can be trusted to see: 9 clean runs exclude it at 95 %.
-pub const RATE_MIN: f64 = 0.30;
-
 /// What one counted run showed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -116,7 +113,7 @@ pub struct Gate {
     pub bad_runs_max: u64,
     /// Runs of the good end.
     pub good_runs: u64,
-    /// Clean runs of the bad end, without any fault, after which it does not reproduce.
+    /// Clean runs of the bad end, without any fault, after which it does not reproduce: 9 exclude a rate of 30 %.
     pub clean_max: u64,
 }
 

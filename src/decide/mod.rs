@@ -9,6 +9,10 @@ pub mod order;
 
 pub mod predict;
 
+pub mod start_state;
+
+pub mod arrange;
+
 pub mod agenda;
 
 pub mod classify;
@@ -33,6 +37,8 @@ pub mod tegrastats;
 pub mod run;
 
 pub mod step;
+
+pub mod prepare;
 
 pub mod result;
 

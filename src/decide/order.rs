@@ -55,6 +55,28 @@ impl Draws {
     }
 }
 
+/// Brings together the items with equal keys, in the order in which the keys come first; items without a key stay where
+/// they are. What is expensive to change between two items is then changed once for each key.
+///
+/// Within a shuffled block the order of the keys and of the items of one key stays random.
+pub fn gather<K: PartialEq>(order: &mut [u32], key: impl Fn(u32) -> Option<K>) {
+    let mut keys: Vec<K> = Vec::new();
+    let mut rank = |key: K| match keys.iter().position(|known| *known == key) {
+        Some(rank) => rank,
+        None => {
+            keys.push(key);
+            keys.len() - 1
+        }
+    };
+    let keyed: Vec<(usize, usize)> =
+        order.iter().enumerate().filter_map(|(place, item)| Some((place, rank(key(*item)?)))).collect();
+    let mut items: Vec<(usize, u32)> = keyed.iter().map(|&(place, rank)| (rank, order[place])).collect();
+    items.sort_by_key(|(rank, _)| *rank);
+    for ((place, _), (_, item)) in keyed.into_iter().zip(items) {
+        order[place] = item;
+    }
+}
+
 /// A uniform number below `bound` (at least 1), by rejection: a remainder alone would favour small numbers.
 fn below(random: &mut ChaCha8Rng, bound: u64) -> u64 {
     let rest = (u64::MAX % bound + 1) % bound;
@@ -75,6 +97,19 @@ mod tests {
         let mut order: Vec<u32> = (0..10).collect();
         shuffle(&mut order, 1936, 0);
         assert_eq!(order, [3, 8, 4, 6, 9, 7, 1, 5, 2, 0]);
+    }
+
+    #[test]
+    fn equal_keys_are_brought_together_and_the_rest_stays() {
+        let gathered = |order: &[u32]| {
+            let mut order = order.to_vec();
+            // Tens are the key; items below ten have none.
+            gather(&mut order, |item| (item >= 10).then_some(item / 10));
+            order
+        };
+        assert_eq!(gathered(&[21, 1, 11, 22, 2, 12]), [21, 1, 22, 11, 2, 12]);
+        assert_eq!(gathered(&[3, 1, 2]), [3, 1, 2]);
+        assert_eq!(gathered(&[]), [0u32; 0]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::ids::{CellId, ContentDigest};
-use crate::model::matrix::{Decide, FaultName, MatrixError, Safety, TrialsRule, VerdictName};
+use crate::model::matrix::{Decide, FaultName, MatrixError, Safety, Tool, TrialsRule, VerdictName};
 use crate::model::settings::{Settings, Start};
 use crate::model::words::words;
 
@@ -89,6 +89,8 @@ words! {
         Sample = "sample",
         /// Its failure makes the rows that lean on it undecided.
         Control = "control",
+        /// Its trials make the machine warm and are not counted.
+        Warming = "warming",
     }
 }
 
@@ -182,6 +184,12 @@ pub struct Plan {
     pub warnings: Vec<String>,
     /// The cells, samples before controls.
     pub cells: Vec<Cell>,
+    /// What makes the machine warm where a cell asks for it and nothing of the run did; not one of the cells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warming: Option<Box<Cell>>,
+    /// Programs that are run instead of the machine's own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tools: BTreeMap<Tool, String>,
 }
 
 impl Plan {
@@ -216,7 +224,17 @@ impl Plan {
 
     /// The cell with this id.
     pub fn cell(&self, id: &CellId) -> Option<&Cell> {
-        self.cells.iter().find(|cell| cell.id == *id)
+        self.all_cells().find(|cell| cell.id == *id)
+    }
+
+    /// The cells, and after them the one that makes the machine warm.
+    pub fn all_cells(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().chain(self.warming.as_deref())
+    }
+
+    /// The cell at `index` of [`Plan::all_cells`].
+    pub fn cell_at(&self, index: usize) -> Option<&Cell> {
+        self.cells.get(index).or_else(|| self.warming.as_deref().filter(|_| index == self.cells.len()))
     }
 
     /// How many rounds a cell has at most.
@@ -236,15 +254,19 @@ impl Plan {
     /// The indices of the cells that are tried in block `block` (from 0), in the order of their trials.
     ///
     /// A block is one trial of each cell that has a round left. Its order is drawn from the seed and the block alone,
-    /// so it is the same after any number of reboots.
+    /// so it is the same after any number of reboots. Trials in one power mode come together, where that spares switches.
     pub fn block_order(&self, block: u32) -> Vec<u32> {
         let mut order: Vec<u32> =
             (0u32..).zip(&self.cells).filter(|(_, cell)| self.rounds(cell) > block).map(|(index, _)| index).collect();
         crate::decide::order::shuffle(&mut order, self.seed, block);
+        crate::decide::order::gather(&mut order, |index| {
+            let settings = &self.cells[index as usize].settings;
+            mode_to_hold(settings.start, settings.power_mode.as_deref())
+        });
         order
     }
 
-    /// Fills in the predicted peaks.
+    /// Fills in the predicted peaks of the cells.
     pub fn predict_with(&mut self, mut predict: impl FnMut(&Settings) -> Option<PredictedPeak>) {
         for cell in &mut self.cells {
             cell.predicted = predict(&cell.settings);
@@ -254,6 +276,15 @@ impl Plan {
     /// The most boots allowed: the matrix's word, else twice the plan and ten.
     fn boots_limit(&self, safety: &Safety) -> u64 {
         safety.max_boots.map_or(self.needs.boots * 2 + 10, u64::from)
+    }
+}
+
+/// By what trials are brought together within a block: the power mode. A cold trial has a boot of its own, which may
+/// come up in any mode.
+pub(super) fn mode_to_hold(start: Start, power_mode: Option<&str>) -> Option<Option<&str>> {
+    match start {
+        Start::Cold => None,
+        Start::Any | Start::Warm => Some(power_mode),
     }
 }
 

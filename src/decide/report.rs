@@ -57,6 +57,9 @@ pub struct Report {
     pub controls_failed: Vec<String>,
     /// The cells, in the order of the plan.
     pub cells: Vec<CellReport>,
+    /// Trials that made the machine warm. They are in no rate, and a fault in one is its own.
+    #[serde(default, skip_serializing_if = "Uncounted::is_empty")]
+    pub warming: Uncounted,
     /// Cells without a counted trial.
     pub untested: Vec<Untested>,
     /// Counted faults one by one, in the order of their verdicts.
@@ -261,6 +264,7 @@ pub struct ReportFold<'p> {
     plan: &'p Plan,
     index_of: HashMap<&'p CellId, usize>,
     cells: Vec<CellFold>,
+    warming: Uncounted,
     faults: Vec<FaultRow>,
     faults_left_out: u64,
 }
@@ -272,6 +276,7 @@ impl<'p> ReportFold<'p> {
             plan,
             index_of: plan.cells.iter().enumerate().map(|(index, cell)| (&cell.id, index)).collect(),
             cells: plan.cells.iter().map(|_| CellFold::default()).collect(),
+            warming: Uncounted::default(),
             faults: Vec::new(),
             faults_left_out: 0,
         }
@@ -282,6 +287,10 @@ impl<'p> ReportFold<'p> {
     /// # Errors
     /// If its cell is not in the plan; nothing is counted then.
     pub fn add(&mut self, result: &TrialResult) -> Result<(), StrayTrial> {
+        if self.plan.warming.as_ref().is_some_and(|warming| warming.id == result.trial.cell) {
+            self.warming.add(result.judgement.verdict);
+            return Ok(());
+        }
         let index = *self.index_of.get(&result.trial.cell).ok_or_else(|| StrayTrial(result.trial.clone()))?;
         let cell = &self.plan.cells[index];
         let Some(provenance) = self.cells[index].add(cell.role, result) else { return Ok(()) };
@@ -319,6 +328,7 @@ impl<'p> ReportFold<'p> {
             controls_failed,
             untested: cells.iter().filter(|cell| cell.counted() == 0).map(untested).collect(),
             cells,
+            warming: self.warming,
             faults: self.faults,
             faults_left_out: self.faults_left_out,
             matrix: MatrixFacts {

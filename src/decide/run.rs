@@ -6,15 +6,23 @@
 use std::collections::HashMap;
 
 use crate::decide::agenda::{Agenda, Judging, Progress};
+use crate::decide::arrange::Changed;
 use crate::decide::infer::{Baseline, Intent, OpenEnd};
-use crate::model::evidence::EvidenceSummary;
+use crate::model::evidence::{EvidenceSummary, Shutdown};
 use crate::model::ids::{BootId, CellId, TrialId};
 use crate::model::journal::{Booted, Closed, Event, Judged, Opened, Record, Started};
 use crate::model::outcome::{EndedBy, Outcome};
-use crate::model::verdict::{Counted, StageName, Verdict};
+use crate::model::start_state::PriorEnd;
+use crate::model::verdict::{Counted, RebootCause, Role, StageName, Verdict};
 
 /// Rule of the void by which a cell that cannot run on this machine or with this build is set aside, once for all.
 pub const CANNOT_RUN_HERE: &str = "cannot-run-here";
+
+/// Rule of the void by which a cold trial does not start in a boot that is not cold.
+pub const NOT_COLD: &str = "not-cold";
+
+/// After so many boots in a row that were not cold, though they were made for it, no further one is tried.
+pub const NOT_COLD_BOOTS_MAX: u8 = 2;
 
 /// An event that cannot follow what came before.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +53,30 @@ pub struct OpenTrial {
     pub outcome: Option<Box<Outcome>>,
     /// The first boot after its own in which the harness started, with what it found.
     pub next_boot: Option<(BootId, EvidenceSummary)>,
+}
+
+/// Boots that were to be cold and were not.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Spoiled {
+    /// How many in a row.
+    pub boots: u8,
+    /// Whether this boot is one of them.
+    pub here: bool,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// What made the machine warm, or failed to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Warmth {
+    /// The last trial that passed and computed on the GPU in this boot.
+    pub by: Option<TrialId>,
+    /// The warming trial of this boot that did not pass.
+    pub failed: Option<TrialId>,
+    /// Warming trials that started, in all boots.
+    pub trials: u32,
+    /// Warming trials in a row that did not pass, over boots.
+    pub faults: u8,
 }
 
 /// The phases of a run.
@@ -81,6 +113,18 @@ pub struct RunState {
     pub declared: Option<BootId>,
     /// The boot whose power a hook cut, if one did and it has not been judged yet.
     pub power_cycled: Option<BootId>,
+    /// How the boot before this one ended.
+    pub prior_end: PriorEnd,
+    /// Whether this boot was made by a reboot that was declared.
+    pub made: bool,
+    /// Boots that were to be cold and were not.
+    pub spoiled: Spoiled,
+    /// What made the machine warm.
+    pub warmth: Warmth,
+    /// The settings of the machine that are not as they were found.
+    pub changed: Changed,
+    /// Milliseconds for which the GPU is powered in a boot without clients, as far as cold trials showed.
+    pub idle_ms: Option<u64>,
     /// The trial without a verdict.
     pub open: Option<OpenTrial>,
     /// What was there before the open trial.
@@ -107,6 +151,12 @@ impl RunState {
             tainted_by: None,
             declared: None,
             power_cycled: None,
+            prior_end: PriorEnd::Unknown,
+            made: false,
+            spoiled: Spoiled::default(),
+            warmth: Warmth::default(),
+            changed: Changed::default(),
+            idle_ms: None,
             open: None,
             baseline: Baseline::default(),
             progress: Progress::new(agenda),
@@ -153,7 +203,9 @@ impl RunState {
             }
             Event::RebootAsked(asked) => self.declared = Some(asked.boot.clone()),
             Event::Hooked(hooked) => self.power_cycled = hooked.ends.clone().or(self.power_cycled.take()),
-            Event::Set(_) | Event::Restored(_) | Event::Observed(_) => {}
+            Event::Set(set) => self.changed.set(set),
+            Event::Restored(restored) => self.changed.restored(restored),
+            Event::Observed(_) => {}
             Event::Quarantined(quarantined) => {
                 let cell = *self.index_of.get(&quarantined.cell).ok_or("the cell is not in the plan")?;
                 self.progress.set_aside(agenda, cell);
@@ -174,10 +226,18 @@ impl RunState {
         if self.boot.as_ref() == Some(boot) {
             return Err("this boot was captured before");
         }
+        self.made = self.declared.is_some() && self.declared == self.boot;
+        self.prior_end = match (self.made, booted.evidence.findings.shutdown.known()) {
+            (true, _) | (false, Some(Shutdown::Clean)) => PriorEnd::Planned,
+            (false, Some(Shutdown::Unclean) | None) => PriorEnd::Unknown,
+        };
         self.boot = Some(boot.clone());
         self.boots += 1;
         self.position = 0;
         self.tainted_by = None;
+        self.spoiled.here = false;
+        self.warmth = Warmth { by: None, failed: None, ..self.warmth };
+        self.changed.booted();
         match &mut self.open {
             Some(open) if open.boot != *boot => {
                 open.next_boot.get_or_insert_with(|| (boot.clone(), booted.evidence.clone()));
@@ -199,6 +259,7 @@ impl RunState {
             return Err("a trial is open");
         }
         let cell = *self.index_of.get(&started.trial.cell).ok_or("its cell is not in the plan")?;
+        self.note_start(started);
         self.position += 1;
         self.open = Some(OpenTrial {
             started: started.clone(),
@@ -210,6 +271,18 @@ impl RunState {
             next_boot: None,
         });
         Ok(())
+    }
+
+    fn note_start(&mut self, started: &Started) {
+        self.changed.in_force();
+        if started.role == Role::Warming {
+            self.warmth.trials += 1;
+        }
+        if let Some(start) = started.conditions.start.as_ref().filter(|start| start.is_cold()) {
+            self.spoiled = Spoiled::default();
+            // The least of all: a boot that was taken for cold by mistake must not be the measure of the next.
+            self.idle_ms = self.idle_ms.into_iter().chain(start.gpu_active_ms).min();
+        }
     }
 
     fn open_mut(&mut self, trial: &TrialId) -> Result<&mut OpenTrial, &'static str> {
@@ -232,7 +305,16 @@ impl RunState {
         // A person's stop says nothing about the cell; every other void may be the cell's own doing.
         let interrupted = open.outcome.as_ref().is_some_and(|o| o.ended_by == Some(EndedBy::Stop));
         let futile = counted == Counted::Excluded || (verdict == Verdict::Reboot && !open.running);
-        self.progress.judged(agenda, open.cell, Judging { counted, futile, interrupted });
+        match open.started.role {
+            Role::Warming => self.warmed(&open, verdict, interrupted),
+            Role::Sample | Role::Control | Role::Drill => {
+                self.progress.judged(agenda, open.cell, Judging { counted, futile, interrupted });
+            }
+        }
+        if verdict == Verdict::Pass && agenda.cells[open.cell].warms && self.boot.as_ref() == Some(&open.boot) {
+            self.warmth.by = Some(judged.trial.clone());
+        }
+        self.note_end(&open, judged);
         if verdict.taints_boot() && agenda.cells[open.cell].may_taint && self.boot.as_ref() == Some(&open.boot) {
             self.tainted_by = Some(judged.trial.clone());
         }
@@ -245,6 +327,35 @@ impl RunState {
         Ok(())
     }
 
+    /// A warming trial was judged: it is in no block, and a fault in it is its own.
+    fn warmed(&mut self, open: &OpenTrial, verdict: Verdict, interrupted: bool) {
+        match (verdict, interrupted) {
+            (_, true) => {}
+            (Verdict::Pass, false) => self.warmth.faults = 0,
+            (_, false) => {
+                self.warmth.faults = self.warmth.faults.saturating_add(1);
+                // A harness that died in it says nothing about the machine: it is tried again.
+                if open.outcome.is_some() && self.boot.as_ref() == Some(&open.boot) {
+                    self.warmth.failed = Some(open.started.trial.clone());
+                }
+            }
+        }
+    }
+
+    /// A trial that did not see the end of its boot tells how that boot ended.
+    fn note_end(&mut self, open: &OpenTrial, judged: &Judged) {
+        let next = open.next_boot.as_ref().map(|(boot, _)| boot);
+        if next.is_none() || next != self.boot.as_ref() {
+            return;
+        }
+        match (judged.judgement.verdict, judged.judgement.cause) {
+            (Verdict::Reboot, Some(RebootCause::Power)) => self.prior_end = PriorEnd::Power,
+            (Verdict::Reboot, _) => self.prior_end = PriorEnd::Fault,
+            (Verdict::Planned | Verdict::Operator, _) => self.prior_end = PriorEnd::Planned,
+            (_, _) => {}
+        }
+    }
+
     /// A verdict on a trial that never started: a cell that cannot run here, or a boot that is spoiled.
     fn set_aside(&mut self, agenda: &Agenda, judged: &Judged) -> Applied {
         if judged.judgement.verdict != Verdict::Void {
@@ -255,6 +366,10 @@ impl RunState {
         if judged.rule == CANNOT_RUN_HERE {
             self.progress.set_aside(agenda, cell);
             return Ok(());
+        }
+        if judged.rule == NOT_COLD && !self.spoiled.here {
+            let why = judged.judgement.detail.clone().unwrap_or_default();
+            self.spoiled = Spoiled { boots: self.spoiled.boots.saturating_add(1), here: true, why };
         }
         let judging = Judging { counted: Counted::Excluded, futile: false, interrupted: false };
         self.progress.judged(agenda, cell, judging);

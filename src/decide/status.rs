@@ -312,7 +312,12 @@ impl<'a> StatusFold<'a> {
                 format!("give up {}: {}", self.label(&quarantined.cell), quarantined.why)
             }
             Step::Start { trial, .. } => format!("start {trial} of {}", self.label(&trial.cell)),
-            Step::Reboot { why } => format!("reboot: {why}"),
+            Step::Reboot { why, .. } => format!("reboot: {why}"),
+            Step::PutBack => {
+                let settings: Vec<String> =
+                    self.state.changed.to_restore().map(|(setting, value)| format!("{setting} to {value}")).collect();
+                format!("put back what was changed: {}", settings.join(", "))
+            }
             Step::Close(closed) => format!("close the run: {}", closed.why),
             Step::Over => "nothing: the run is over".to_owned(),
         }

@@ -3,9 +3,11 @@
 use crate::decide::agenda::Agenda;
 use crate::decide::classify::classify;
 use crate::decide::infer::{infer, no_evidence};
-use crate::decide::run::{CANNOT_RUN_HERE, OpenTrial, Phase, RunState};
+use crate::decide::run::{CANNOT_RUN_HERE, NOT_COLD_BOOTS_MAX, OpenTrial, Phase, RunState};
 use crate::model::ids::{BootId, TrialId};
 use crate::model::journal::{Closed, Closing, Judged, Quarantined};
+use crate::model::settings::Start;
+use crate::model::start_state::PriorEnd;
 use crate::model::verdict::{Judgement, Role};
 
 /// The next thing to do.
@@ -17,7 +19,7 @@ pub enum Step {
     Judge(Judged),
     /// Write that a cell is not started again.
     Quarantine(Quarantined),
-    /// Start a trial.
+    /// Start a trial, once the machine is as it asks; see [`crate::decide::prepare`].
     Start {
         /// Index of its cell in the agenda.
         cell: usize,
@@ -30,7 +32,11 @@ pub enum Step {
     Reboot {
         /// Why.
         why: String,
+        /// The cell whose trial is due after it: the next boot may as well come up in its power mode.
+        cell: usize,
     },
+    /// Put back a setting of the machine that was changed.
+    PutBack,
     /// Write that the run is over.
     Close(Closed),
     /// Nothing: the run is over.
@@ -52,14 +58,28 @@ pub fn decide(state: &RunState, agenda: &Agenda, here: &BootId) -> Step {
         let why = "its last starts gave no counted verdict, or rebooted before the child was known to run";
         return Step::Quarantine(Quarantined { cell: agenda.cells[cell].id.clone(), why: why.into() });
     }
-    if state.boots > agenda.boots_max {
-        let why = format!("the run used {} boots; [safety] max_boots is {}", state.boots, agenda.boots_max);
-        return Step::Close(Closed { how: Closing::Stopped, why });
+    if let Some(why) = stop(state, agenda) {
+        return close(state, Closed { how: Closing::Stopped, why });
     }
     match state.progress.due(agenda) {
-        None => Step::Close(Closed { how: Closing::Complete, why: "every block is through".into() }),
+        None => close(state, Closed { how: Closing::Complete, why: "every block is through".into() }),
         Some((cell, trial)) => next_trial(state, agenda, cell, trial),
     }
+}
+
+/// Why no further trial may run, if none may.
+fn stop(state: &RunState, agenda: &Agenda) -> Option<String> {
+    if state.boots > agenda.boots_max {
+        return Some(format!("the run used {} boots; [safety] max_boots is {}", state.boots, agenda.boots_max));
+    }
+    let spoiled = &state.spoiled;
+    (spoiled.boots >= NOT_COLD_BOOTS_MAX)
+        .then(|| format!("{} boots in a row were not cold; the last because {}", spoiled.boots, spoiled.why))
+}
+
+/// Ends the run, once the machine is as it was found.
+fn close(state: &RunState, closed: Closed) -> Step {
+    if state.changed.is_empty() { Step::Close(closed) } else { Step::PutBack }
 }
 
 fn next_trial(state: &RunState, agenda: &Agenda, cell: usize, trial: TrialId) -> Step {
@@ -67,19 +87,24 @@ fn next_trial(state: &RunState, agenda: &Agenda, cell: usize, trial: TrialId) ->
     if let Some(reason) = &plan.cannot {
         return Step::Judge(void(trial, CANNOT_RUN_HERE, reason.clone()));
     }
-    let needs_boot = match (&state.tainted_by, plan.cold && state.position > 0) {
+    let used = state.position > 0 || state.spoiled.here;
+    let needs_boot = match (&state.tainted_by, plan.start == Start::Cold) {
         (Some(by), _) if plan.may_taint => Some(format!("{by} may have left the GPU unfit")),
-        (Some(_) | None, true) => Some("a cold trial needs a boot in which nothing used the GPU".to_owned()),
-        (Some(_) | None, false) => None,
+        (Some(_) | None, true) if used => Some("a cold trial needs a boot in which nothing used the GPU".to_owned()),
+        (Some(_) | None, true) if state.prior_end == PriorEnd::Fault => {
+            Some("a cold trial needs a boot that did not begin with a fault".to_owned())
+        }
+        (Some(_) | None, _) => None,
     };
     match needs_boot {
-        Some(why) if agenda.may_reboot => Step::Reboot { why },
-        Some(why) => Step::Judge(void(trial, "needs-a-boot", format!("{why}, and reboots are not allowed"))),
+        Some(why) if agenda.may_reboot => Step::Reboot { why, cell },
+        Some(why) => Step::Judge(void(trial, "needs-a-boot", format!("{why}, and this run may not reboot"))),
         None => Step::Start { cell, trial, role: plan.role },
     }
 }
 
-fn void(trial: TrialId, rule: &str, reason: String) -> Judged {
+/// A trial that never started, with the rule and the reason.
+pub fn void(trial: TrialId, rule: &str, reason: String) -> Judged {
     Judged { trial, judgement: Judgement::void(reason), rule: rule.to_owned() }
 }
 

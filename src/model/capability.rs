@@ -20,8 +20,6 @@ words! {
         Ballast = "ballast",
         /// Setting clocks.
         Clocks = "clocks",
-        /// Bringing about a boot before a trial.
-        ColdStart = "cold-start",
         /// Running another program beside the trial.
         Companion = "companion",
         /// The CUDA backend.
@@ -72,13 +70,19 @@ words! {
 pub struct BuildCapabilities(pub &'static [Capability]);
 
 impl BuildCapabilities {
-    /// This build: the CPU and NVIDIA GPUs, and nothing that needs privileges.
+    /// This build: the CPU and NVIDIA GPUs, and settings of the machine that last for a boot.
     pub const THIS: Self = Self(&[
+        Capability::Clocks,
         Capability::Companion,
         Capability::Cuda,
         Capability::DeviceInit,
         Capability::DriverAllocators,
+        Capability::DropCaches,
+        Capability::GpuPm,
+        Capability::PowerMode,
+        Capability::Swap,
         Capability::TunedKernels,
+        Capability::WarmStart,
     ]);
 
     /// Whether the build can do it.
@@ -95,8 +99,9 @@ impl BuildCapabilities {
 /// use jetfault::model::settings::{Linear4bitSettings, Settings, WorkloadSettings};
 /// let mut settings = Settings::of(WorkloadSettings::Linear4bit(Linear4bitSettings::of(Vec::new())));
 /// assert_eq!(cannot(&settings, BuildCapabilities::THIS), None);
-/// settings.drop_caches = true;
-/// assert_eq!(cannot(&settings, BuildCapabilities::THIS).unwrap(), "this build cannot drop the page cache (drop_caches)");
+/// settings.prelude = Some(jetfault::model::settings::Prelude::Command(Vec::new()));
+/// let why = cannot(&settings, BuildCapabilities::THIS).unwrap();
+/// assert_eq!(why, "this build cannot run a command before the trial (prelude)");
 /// ```
 pub fn cannot(settings: &Settings, build: BuildCapabilities) -> Option<String> {
     let mut lacking = Lacking { build, reasons: Vec::new() };
@@ -188,7 +193,6 @@ fn surroundings(settings: &Settings, lacking: &mut Lacking) {
         workload: _,
     } = settings;
     let cold = *start == Start::Cold;
-    lacking.needs(Capability::ColdStart, cold, || "boot the machine before a trial (start = \"cold\")".into());
     lacking.needs(Capability::PowerHook, cold && *cold_from == ColdFrom::Power, || {
         "switch the board's power (cold_from = \"power\")".into()
     });

@@ -4,8 +4,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 /// A release of Jetson Linux, such as 36.4.3. Two releases may share the name of a JetPack, so this is what is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct L4t {
@@ -151,43 +149,6 @@ const MODULES: [(&str, &str); 13] = [
     ("p3448-0000", "Nano"),
 ];
 
-/// A power mode of nvpmodel. The same id is another mode on another board, so modes are compared by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PowerMode {
-    /// Such as `MAXN_SUPER`.
-    pub name: String,
-    /// Such as 2.
-    pub id: u32,
-}
-
-impl PowerMode {
-    /// From the output of `nvpmodel -q`: a line with the name, then one with the id alone; complaints (`NVPM …`) stand
-    /// before, after or between, and the exit code says nothing.
-    pub fn from_query(output: &str) -> Option<Self> {
-        let mut lines = output.lines();
-        let name = lines.find_map(|line| line.trim().strip_prefix("NV Power Mode:"))?.trim();
-        let id = lines.find_map(|line| line.trim().parse().ok())?;
-        Some(Self { name: name.to_owned(), id })
-    }
-
-    /// From `/var/lib/nvpmodel/status`, such as `pmode:0002 fmode:quiet`, and `/etc/nvpmodel.conf`, which names the ids.
-    pub fn from_status(status: &str, conf: &str) -> Option<Self> {
-        let id: u32 = status.split_whitespace().find_map(|word| word.strip_prefix("pmode:"))?.parse().ok()?;
-        power_modes(conf).into_iter().find(|mode| mode.id == id)
-    }
-}
-
-/// The modes of an `nvpmodel.conf`: `< POWER_MODEL ID=2 NAME=25W >`, with or without the space after the bracket.
-pub fn power_modes(conf: &str) -> Vec<PowerMode> {
-    let lines = conf.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    let mode = |line: &str| {
-        let words = line.strip_prefix('<')?.trim_end_matches('>').trim().strip_prefix("POWER_MODEL")?;
-        let value = |key: &str| words.split_whitespace().find_map(|word| word.strip_prefix(key));
-        Some(PowerMode { id: value("ID=")?.parse().ok()?, name: value("NAME=")?.to_owned() })
-    };
-    lines.filter_map(mode).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,30 +205,5 @@ mod tests {
         assert_eq!(chip(&thor).unwrap().compute_capability, "11.0");
         assert_eq!(board(&tree(&["raspberrypi,4-model-b", "brcm,bcm2711"]), ""), None);
         assert_eq!(chip(&[]), None);
-    }
-
-    #[test]
-    fn a_power_mode_is_found_among_complaints() {
-        let mode = |name: &str, id| Some(PowerMode { name: name.to_owned(), id });
-        for (output, expected) in [
-            ("NV Power Mode: MAXN_SUPER\n2\n", mode("MAXN_SUPER", 2)),
-            ("NVPM WARN: fan mode is not set!\nNV Power Mode: MODE_30W\n2\n", mode("MODE_30W", 2)),
-            ("NV Power Mode: MAXN_SUPER\nNVPM ERROR: Error opening x: 13\n0\nNVPM ERROR: y\n", mode("MAXN_SUPER", 0)),
-            ("bash: nvpmodel: command not found\n", None),
-            ("NV Power Mode: MAXN\n", None),
-        ] {
-            assert_eq!(PowerMode::from_query(output), expected, "{output}");
-        }
-    }
-
-    #[test]
-    fn a_status_is_named_by_the_configuration() {
-        let conf = "# < POWER_MODEL ID=2 NAME=OLD >\n<PARAM TYPE=CLOCK NAME=EMC >\n< POWER_MODEL ID=0 NAME=15W >\n\
-                    <POWER_MODEL ID=2 NAME=MAXN_SUPER >\n< PM_CONFIG DEFAULT=1 >\n";
-        let mode = |status| PowerMode::from_status(status, conf).map(|mode| mode.name);
-        assert_eq!(mode("pmode:0002 fmode:fan_mode_quiet"), Some("MAXN_SUPER".to_owned()));
-        assert_eq!(mode("pmode:0000"), Some("15W".to_owned()));
-        assert_eq!(mode("pmode:0001"), None);
-        assert_eq!(mode("fmode:quiet"), None);
     }
 }

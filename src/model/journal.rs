@@ -4,6 +4,7 @@
 //! The checksum is the CRC-32 (IEEE) of everything before `,"crc"`. A torn last line never happened; a bad line
 //! elsewhere is damage. See `docs/journal.md`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::evidence::EvidenceSummary;
 use crate::model::ids::{BootId, CellId, ContentDigest, DeviceId, RunId, TrialId};
 use crate::model::outcome::Outcome;
+use crate::model::start_state::{PriorEnd, StartState};
 use crate::model::units::{UptimeMs, WallTime};
 use crate::model::verdict::{Judgement, Provenance, Role, StageName};
 
@@ -241,6 +243,32 @@ pub struct Started {
     pub provenance: Provenance,
     /// What started the harness.
     pub launcher: Launcher,
+    /// In which conditions it starts.
+    #[serde(default, skip_serializing_if = "Conditions::are_unknown")]
+    pub conditions: Conditions,
+}
+
+/// In which conditions a trial starts. Records of builds that did not look have none.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Conditions {
+    /// The start state, with its proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartState>,
+    /// How the boot before this one ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prior_end: Option<PriorEnd>,
+    /// Milliseconds since the machine started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uptime_ms: Option<u64>,
+    /// The settings of the machine that the run changes, as read back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Conditions {
+    fn are_unknown(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The child runs.
@@ -297,6 +325,9 @@ pub struct RebootAsked {
     pub boot: BootId,
     /// Why.
     pub why: String,
+    /// The power mode that only a reboot by nvpmodel itself brings about, as `NAME (ID)`; absent for a plain reboot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_mode: Option<String>,
 }
 
 /// A setting of the machine was changed.

@@ -14,6 +14,12 @@ pub mod template;
 
 pub mod settings;
 
+pub mod machine_setting;
+
+pub mod power_mode;
+
+pub mod start_state;
+
 pub mod matrix;
 
 pub mod verdict;

@@ -13,9 +13,11 @@ use rustix::fs::syncfs;
 
 use crate::decide::classify::classify;
 use crate::decide::plan::Plan;
+use crate::decide::prepare::{Look, Survey};
 use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
-use crate::model::journal::{Invoker, RebootAsked, Started};
+use crate::model::journal::{Invoker, RebootAsked, SetChanged, Started};
+use crate::model::machine_setting::MachineSetting;
 use crate::model::outcome::EndedBy;
 use crate::model::settings::{Backend, GpuPm, Keep, Settings, Telemetry};
 use crate::model::units::Now;
@@ -30,6 +32,8 @@ use crate::perform::launching::{self, TrialContext};
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
 use crate::perform::orphans::end_orphans;
 use crate::perform::processes::RunMark;
+use crate::perform::settings::{Reach, Tools, drop_page_cache, page_cache};
+use crate::perform::start_state::{UsedMark, traces, uptime_ms};
 use crate::perform::store::{ResultsDir, RunDir, names};
 use crate::perform::supervise::{
     Child, CompanionMark, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, Supervisor,
@@ -58,6 +62,10 @@ pub struct Linux<'a> {
     artifacts: Artifacts,
     injector: Injector,
     mark: RunMark,
+    here: BootId,
+    tools: Tools,
+    keep: PathBuf,
+    used: UsedMark,
     signal: Arc<AtomicUsize>,
 }
 
@@ -71,6 +79,12 @@ pub struct Setting {
     pub matrix_dir: String,
     /// What every worker plays instead of its cell.
     pub script: Option<String>,
+    /// The boot that is up.
+    pub here: BootId,
+    /// The programs that change the machine.
+    pub tools: Tools,
+    /// The mark that a trial used the GPU.
+    pub used: UsedMark,
     /// The binary that is re-entered for children.
     pub harness: PathBuf,
     /// The number of the signal that asked the harness to stop; 0 for none.
@@ -112,6 +126,10 @@ impl<'a> Linux<'a> {
             artifacts: Artifacts::default(),
             injector: Injector::new(run.file(names::INJECTED)),
             mark: RunMark::new(&run.id, &run.path),
+            here: setting.here,
+            tools: setting.tools,
+            keep: run.file(names::SETTINGS),
+            used: setting.used,
             signal: setting.signal,
         })
     }
@@ -120,10 +138,14 @@ impl<'a> Linux<'a> {
         self.run.file(names::TRIALS).join(trial.to_string())
     }
 
+    fn reach(&self) -> Reach<'_> {
+        Reach { sysroot: &self.sysroot, tools: &self.tools, keep: &self.keep, boot: &self.here }
+    }
+
     fn launch(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), io::Error> {
         let trial = &started.get().trial;
-        let cell = &self.plan.cells[cell];
-        if may_use_gpu(&cell.settings)
+        let cell = self.plan.cell_at(cell).ok_or_else(|| io::Error::other("the plan has no such cell"))?;
+        if may_use_gpu(&cell.settings, true)
             && let Some(why) = self.witness.gpu_dead()
         {
             return Err(io::Error::other(why));
@@ -144,6 +166,9 @@ impl<'a> Linux<'a> {
         self.environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
         let companion = launching::companion(cell, context).map_err(io::Error::other)?;
         self.artifacts = Artifacts::of(&program, cell.settings.watch.keep, &trial_dir);
+        if may_use_gpu(&cell.settings, gpu) {
+            self.used.leave(&self.here, &self.mark, trial).map_err(io::Error::other)?;
+        }
         // Its marker comes before a fault of the whole machine.
         self.witness.begin(trial, &trial_dir, sampling(&cell.settings))?;
         self.injector.arm(trial, launching::machine_fault(cell, context));
@@ -213,11 +238,6 @@ impl Linux<'_> {
     }
 }
 
-/// Nobody knows what a command uses, so it may be the GPU.
-fn may_use_gpu(settings: &Settings) -> bool {
-    settings.linear4bit().is_none_or(|linear4bit| linear4bit.backend != Backend::Cpu)
-}
-
 /// Cells that leave the GPU idle, or change how it saves power, must not keep it awake.
 fn sampling(settings: &Settings) -> Sampling {
     match (settings.telemetry, settings.gap.ms(), settings.gpu_pm) {
@@ -225,6 +245,18 @@ fn sampling(settings: &Settings) -> Sampling {
         (Telemetry::On, 0, GpuPm::Kept) => Sampling::On(GpuLoad::Read),
         (Telemetry::On, _, GpuPm::Kept | GpuPm::On | GpuPm::Auto) => Sampling::On(GpuLoad::LeftAlone),
     }
+}
+
+/// Whether a trial of `settings` that passes has computed on the GPU. Of a command nobody knows.
+pub fn warms(settings: &Settings, gpu: bool) -> bool {
+    !gpu || settings.linear4bit().is_some_and(|linear4bit| linear4bit.backend != Backend::Cpu)
+}
+
+/// Whether a trial of `settings` may use the GPU. Where there is none (`gpu` is false), every trial stands in for one
+/// that does, so that start states mean something there too.
+pub fn may_use_gpu(settings: &Settings, gpu: bool) -> bool {
+    let backend = settings.linear4bit().map(|linear4bit| linear4bit.backend);
+    !gpu || backend != Some(Backend::Cpu)
 }
 
 /// What a command promised to make in its trial's directory, and whether it stays there.
@@ -341,6 +373,32 @@ impl Machine for Linux<'_> {
         Ok(orphans.found as u32)
     }
 
+    fn survey(&mut self, look: &Look) -> Survey {
+        Survey {
+            readings: look.settings.iter().map(|setting| (*setting, self.reach().read(*setting))).collect(),
+            traces: look.traces.then(|| traces(&self.sysroot, self.used.read(&self.here))),
+            uptime_ms: uptime_ms(&self.sysroot),
+        }
+    }
+
+    fn set(&mut self, change: &Durable<SetChanged>) -> Result<(), String> {
+        let SetChanged { what, new, .. } = change.get();
+        let setting: MachineSetting = what.parse().map_err(|error| format!("{what} is not a setting: {error}"))?;
+        self.reach().set(setting, new).map_err(|error| error.to_string())
+    }
+
+    fn restore(&mut self, setting: MachineSetting, value: &str) -> Result<(), String> {
+        self.reach().put_back(setting, value).map_err(|error| error.to_string())
+    }
+
+    fn page_cache(&mut self) -> String {
+        page_cache(&self.sysroot)
+    }
+
+    fn drop_caches(&mut self, _change: &Durable<SetChanged>) -> Result<(), String> {
+        drop_page_cache(self.reach()).map_err(|error| error.to_string())
+    }
+
     fn start_child(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), MachineError> {
         let trial = started.get().trial.clone();
         self.launch(started, cell).map_err(|source| {
@@ -391,8 +449,8 @@ impl Machine for Linux<'_> {
     }
 
     fn reboot(&mut self, _asked: &Durable<RebootAsked>, _here: &BootId) -> Result<(), MachineError> {
-        // No cell of this build asks for one: those that would are set aside before the run begins.
-        Err(MachineError::new("reboot", io::ErrorKind::Unsupported.into()))
+        // A person makes it, and is told so when the run ends here.
+        Ok(())
     }
 
     fn stop_requested(&mut self) -> Option<StopRequest> {

@@ -6,9 +6,11 @@
 use std::io::{self, BufRead};
 use std::time::Duration;
 
+use crate::decide::prepare::{Look, Survey};
 use crate::model::evidence::{Evidence, EvidenceSummary};
 use crate::model::ids::{BootId, TrialId};
-use crate::model::journal::{RebootAsked, Started};
+use crate::model::journal::{RebootAsked, SetChanged, Started};
+use crate::model::machine_setting::MachineSetting;
 use crate::model::outcome::{EndedBy, Outcome};
 use crate::model::units::Now;
 use crate::model::verdict::StageName;
@@ -130,6 +132,30 @@ pub trait Machine {
     /// If one of them survives SIGKILL: nothing may be started beside it.
     fn end_orphans(&mut self) -> Result<u32, MachineError>;
 
+    /// Looks at the machine as it is right now, without waking its GPU. What cannot be read is a part of the answer.
+    fn survey(&mut self, look: &Look) -> Survey;
+
+    /// Changes a setting of the machine. The token proves that the change is on the disk.
+    ///
+    /// # Errors
+    /// In words, if the machine refuses; the setting is then as it was, or has to be read.
+    fn set(&mut self, change: &Durable<SetChanged>) -> Result<(), String>;
+
+    /// Puts a setting of the machine back to `value`; one that is so already stays untouched.
+    ///
+    /// # Errors
+    /// In words, if the machine refuses.
+    fn restore(&mut self, setting: MachineSetting, value: &str) -> Result<(), String>;
+
+    /// Kilobytes of page cache, in words.
+    fn page_cache(&mut self) -> String;
+
+    /// Drops the clean part of the page cache. The token proves that this is on the disk.
+    ///
+    /// # Errors
+    /// In words, if the machine refuses.
+    fn drop_caches(&mut self, change: &Durable<SetChanged>) -> Result<(), String>;
+
     /// Starts the child of a trial. The token proves that its start is on the disk.
     ///
     /// # Errors
@@ -154,10 +180,11 @@ pub trait Machine {
     /// If a sync fails.
     fn sync_output(&mut self) -> Result<(), MachineError>;
 
-    /// Reboots. The token proves that the reboot was declared for this boot.
+    /// Asks for the reboot that the token proves to be declared for this boot. It may return before the machine goes
+    /// down: the caller has nothing left to do.
     ///
     /// # Errors
-    /// If the reboot cannot be asked for. It does not return otherwise.
+    /// If the reboot cannot be asked for.
     fn reboot(&mut self, asked: &Durable<RebootAsked>, here: &BootId) -> Result<(), MachineError>;
 
     /// Whether somebody asked the harness to stop.

@@ -38,6 +38,10 @@ pub mod redact;
 
 pub mod launching;
 
+pub mod settings;
+
+pub mod start_state;
+
 pub mod companion;
 pub mod injector;
 pub mod telemetry;

@@ -7,15 +7,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::decide::agenda::Agenda;
+use crate::decide::arrange::{self, Arrangement};
 use crate::decide::classify::signal_name;
+use crate::decide::prepare::{Preparation, SETTING_FAILED, look, prepare};
 use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::{IllegalEvent, Phase, RunState};
-use crate::decide::step::{Step, decide};
+use crate::decide::step::{Step, decide, void};
 use crate::model::ids::{BootId, DeviceId, TrialId};
 use crate::model::journal::{
-    Alive, Booted, Closed, Event, Extended, Finished, Launcher, Opened, Paused, RebootAsked, Record, Running,
-    StageReached, Started,
+    Alive, Booted, Closed, Conditions, Event, Extended, Finished, Launcher, Opened, Paused, RebootAsked, Record,
+    Restored, Running, SetChanged, StageReached, Started,
 };
+use crate::model::machine_setting::MachineSetting;
 use crate::model::outcome::{EndedBy, Exit, Outcome};
 use crate::model::units::UptimeMs;
 use crate::model::verdict::{Provenance, Role};
@@ -47,6 +50,9 @@ pub enum RunError {
     /// An effect failed; nothing further was done.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// The machine is not as it was found, and cannot be put back now.
+    #[error("cannot {0}")]
+    NotRestored(String),
 }
 
 /// How a call of [`Runner::run`] ended.
@@ -56,8 +62,8 @@ pub enum Ended {
     Closed(Closed),
     /// Somebody asked for it; `resume` goes on.
     Stopped(StopRequest),
-    /// A reboot was asked for and is on its way.
-    Rebooting,
+    /// A reboot was declared, and asked for.
+    Rebooting(RebootAsked),
 }
 
 /// What a run is told about itself from outside the plan.
@@ -204,14 +210,20 @@ impl<'a> Runner<'a> {
             if let (Step::Start { .. } | Step::Reboot { .. }, Some(stop)) = (&step, self.machine.stop_requested()) {
                 return self.pause(stop);
             }
+            // Some steps end this call: the machine is about to reboot.
+            let mut rebooting = None;
             match step {
                 Step::Capture => self.capture()?,
                 Step::Judge(judged) => self.record_durably(Event::Judged(judged))?,
                 Step::Quarantine(quarantined) => self.record_durably(Event::Quarantined(quarantined))?,
-                Step::Start { cell, trial, role } => self.trial(cell, trial, role)?,
-                Step::Reboot { why } => return self.reboot(why),
+                Step::Start { cell, trial, role } => rebooting = self.approach(cell, trial, role)?,
+                Step::Reboot { why, cell } => rebooting = self.reboot_for(why, cell)?,
+                Step::PutBack => rebooting = self.put_back()?,
                 Step::Close(closed) => self.record_durably(Event::Closed(closed))?,
                 Step::Over => return Ok(self.over()),
+            }
+            if let Some(asked) = rebooting {
+                return Ok(Ended::Rebooting(asked));
             }
         }
     }
@@ -223,7 +235,14 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Rests. What can be put back without a reboot is put back; the rest follows when the run goes on.
     fn pause(&mut self, stop: StopRequest) -> Result<Ended, RunError> {
+        while let Arrangement::Restore { setting, value } = self.next_to_put_back() {
+            if let Err(why) = self.restore(setting, &value)? {
+                tracing::warn!("{setting} stays changed: {why}");
+                break;
+            }
+        }
         let why = match &stop {
             StopRequest::Now { signal } => signal_name(*signal).to_owned(),
             StopRequest::AfterTrial { why } => why.clone(),
@@ -238,16 +257,119 @@ impl<'a> Runner<'a> {
         self.record_durably(Event::Booted(Booted { evidence }))
     }
 
-    fn reboot(&mut self, why: String) -> Result<Ended, RunError> {
-        let asked = RebootAsked { boot: self.circumstances.here.clone(), why };
+    /// Declares a reboot, durably, and asks for it. With a power mode, the mode's own tool makes it.
+    fn reboot(&mut self, why: String, power_mode: Option<SetChanged>) -> Result<Option<RebootAsked>, RunError> {
+        let mode = power_mode.as_ref().map(|change| change.new.clone());
+        if let Some(change) = power_mode {
+            self.record(Event::Set(change))?;
+        }
+        let asked = RebootAsked { boot: self.circumstances.here.clone(), why, power_mode: mode };
         self.record(Event::RebootAsked(asked.clone()))?;
-        let asked = self.writer.commit(self.machine, asked)?;
-        self.machine.reboot(&asked, &self.circumstances.here)?;
-        Ok(Ended::Rebooting)
+        let token = self.writer.commit(self.machine, asked.clone())?;
+        self.machine.reboot(&token, &self.circumstances.here)?;
+        Ok(Some(asked))
+    }
+
+    /// Reboots for a trial of `cell`, into its power mode: a switch in the boot of a cold trial would power the GPU up.
+    fn reboot_for(&mut self, why: String, cell: usize) -> Result<Option<RebootAsked>, RunError> {
+        let survey = self.machine.survey(&look(&self.state, self.agenda));
+        let agenda = self.agenda;
+        let mut changed = self.state.changed.clone();
+        changed.booted();
+        match arrange::arrange(&agenda.cells[cell].asked, &survey.readings, &changed, &agenda.power_modes) {
+            Arrangement::Set(change) if change.what == MachineSetting::PowerMode.as_str() => {
+                // What it refuses here it refuses in the next boot too, where the trial is void with the reason.
+                if let Err(why) = self.set(change)? {
+                    tracing::warn!("{why}");
+                }
+                self.reboot(why, None)
+            }
+            Arrangement::Restore { setting: setting @ MachineSetting::PowerMode, value } => {
+                if let Err(why) = self.restore(setting, &value)? {
+                    tracing::warn!("{why}");
+                }
+                self.reboot(why, None)
+            }
+            Arrangement::Reboot(change) => self.reboot(why, Some(change)),
+            // A boot makes every other setting anew.
+            Arrangement::Done | Arrangement::Set(_) | Arrangement::Restore { .. } | Arrangement::Impossible(_) => {
+                self.reboot(why, None)
+            }
+        }
+    }
+
+    /// Does one thing on the way to a trial that is due, or starts it; tells of a reboot that it asked for.
+    fn approach(&mut self, cell: usize, trial: TrialId, role: Role) -> Result<Option<RebootAsked>, RunError> {
+        let survey = self.machine.survey(&look(&self.state, self.agenda));
+        match prepare(&self.state, self.agenda, cell, trial.clone(), &survey) {
+            Preparation::Start(conditions) => self.trial(cell, trial, role, conditions)?,
+            Preparation::Warm { cell, trial, conditions } => self.trial(cell, trial, Role::Warming, conditions)?,
+            Preparation::Set(change) => {
+                if let Err(why) = self.set(change)? {
+                    self.record_durably(Event::Judged(void(trial, SETTING_FAILED, why)))?;
+                }
+            }
+            Preparation::Restore { setting, value } => {
+                if let Err(why) = self.restore(setting, &value)? {
+                    self.record_durably(Event::Judged(void(trial, SETTING_FAILED, why)))?;
+                }
+            }
+            Preparation::Reboot { why, power_mode } => return self.reboot(why, power_mode),
+            Preparation::Void(judged) => self.record_durably(Event::Judged(judged))?,
+        }
+        Ok(None)
+    }
+
+    /// Writes a change down, durably, and makes it; `Err` in words if the machine refuses.
+    fn set(&mut self, change: SetChanged) -> Result<Result<(), String>, RunError> {
+        self.record(Event::Set(change.clone()))?;
+        let change = self.writer.commit(self.machine, change)?;
+        Ok(self.machine.set(&change))
+    }
+
+    /// Puts a setting back and writes that down, durably; `Err` in words if the machine refuses.
+    fn restore(&mut self, setting: MachineSetting, value: &str) -> Result<Result<(), String>, RunError> {
+        if let Err(why) = self.machine.restore(setting, value) {
+            return Ok(Err(why));
+        }
+        let restored = Restored { what: setting.to_string(), value: value.to_owned() };
+        self.record_durably(Event::Restored(restored)).map(Ok)
+    }
+
+    fn next_to_put_back(&mut self) -> Arrangement {
+        let survey = self.machine.survey(&look(&self.state, self.agenda));
+        arrange::restore(&survey.readings, &self.state.changed, &self.agenda.power_modes)
+    }
+
+    /// Puts one setting back at the end of the run. A machine that is not as it was found does not end quietly.
+    fn put_back(&mut self) -> Result<Option<RebootAsked>, RunError> {
+        let failed = match self.next_to_put_back() {
+            Arrangement::Restore { setting, value } => {
+                self.restore(setting, &value)?.map_err(|why| format!("put {setting} back to {value}: {why}")).err()
+            }
+            Arrangement::Reboot(change) if self.agenda.may_reboot => {
+                let why = format!("{} is put back from {} to {}", change.what, change.old, change.new);
+                return self.reboot(why, Some(change));
+            }
+            Arrangement::Reboot(change) => {
+                Some(format!("put {} back to {}: it takes a reboot, and none is allowed", change.what, change.new))
+            }
+            Arrangement::Impossible(why) => Some(format!("put the machine's settings back: {why}")),
+            Arrangement::Done | Arrangement::Set(_) => None,
+        };
+        match failed {
+            Some(what) => Err(RunError::NotRestored(what)),
+            None => Ok(None),
+        }
     }
 
     /// Runs one trial up to its `Finished`, which the verdict's sync makes durable.
-    fn trial(&mut self, cell: usize, trial: TrialId, role: Role) -> Result<(), RunError> {
+    fn trial(&mut self, cell: usize, trial: TrialId, role: Role, conditions: Conditions) -> Result<(), RunError> {
+        if self.agenda.cells[cell].drop_caches
+            && let Err(why) = self.drop_caches()?
+        {
+            return self.record_durably(Event::Judged(void(trial, SETTING_FAILED, why)));
+        }
         let started = Started {
             trial: trial.clone(),
             role,
@@ -255,6 +377,7 @@ impl<'a> Runner<'a> {
             position: self.state.position,
             provenance: self.circumstances.provenance[cell],
             launcher: self.circumstances.launcher,
+            conditions,
         };
         self.record(Event::Started(started.clone()))?;
         let started = self.writer.commit(self.machine, started)?;
@@ -266,6 +389,14 @@ impl<'a> Runner<'a> {
             Err(error) => Box::new(Outcome::of(Exit::NotStarted(error.to_string()))),
         };
         self.record(Event::Finished(Finished { trial, outcome }))
+    }
+
+    fn drop_caches(&mut self) -> Result<Result<(), String>, RunError> {
+        let old = self.machine.page_cache();
+        let change = SetChanged { what: "page_cache".into(), old, new: "dropped".into() };
+        self.record(Event::Set(change.clone()))?;
+        let change = self.writer.commit(self.machine, change)?;
+        Ok(self.machine.drop_caches(&change))
     }
 
     fn watch_child(&mut self, cell: usize, trial: &TrialId) -> Result<Box<Outcome>, RunError> {

@@ -29,6 +29,8 @@ pub mod names {
     pub const TRIALS: &str = "trials";
     /// A directory a boot.
     pub const EVIDENCE: &str = "evidence";
+    /// What must be kept to put settings of the machine back.
+    pub const SETTINGS: &str = "settings";
     /// A trial's result.
     pub const RESULT: &str = "result.json";
     /// What was done to the machine on purpose, a line before each deed.

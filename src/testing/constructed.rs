@@ -15,8 +15,8 @@ use crate::decide::step::{Step, decide};
 use crate::model::evidence::{CrashKind, CrashRecord, EvidenceSummary, Fact, Findings};
 use crate::model::ids::{BootId, ContentDigest, DeviceId, TrialId};
 use crate::model::journal::{
-    Alive, Allowed, Booted, Event, Finished, Invoker, Launcher, Opened, Paused, Persistence, RebootAsked, Record,
-    Running, StageReached, Started, VERSION,
+    Alive, Allowed, Booted, Conditions, Event, Finished, Invoker, Launcher, Opened, Paused, Persistence, RebootAsked,
+    Record, Running, StageReached, Started, VERSION,
 };
 use crate::model::matrix::parse;
 use crate::model::outcome::{Exit, LastReply, Outcome, PeakMemory};
@@ -42,8 +42,10 @@ pub(crate) fn plan_of(matrix: &str) -> Plan {
 /// The agenda of `plan`. Cells whose label is in `cannot` cannot run here.
 pub(crate) fn agenda_of(plan: &Plan, cannot: &[(&str, &str)]) -> Agenda {
     Agenda::of(plan, true, |index| {
-        let why = cannot.iter().find(|(label, _)| *label == plan.cells[index].label);
-        CellHere { may_taint: true, cannot: why.map(|(_, why)| (*why).to_owned()), unrecorded_ms: 100 }
+        let label = plan.cell_at(index).map(|cell| cell.label.as_str());
+        let why = cannot.iter().find(|(cannot, _)| Some(*cannot) == label);
+        let cannot = why.map(|(_, why)| (*why).to_owned());
+        CellHere { may_taint: true, warms: true, cannot, unrecorded_ms: 100, ..CellHere::default() }
     })
 }
 
@@ -205,17 +207,18 @@ impl<'p> Journal<'p> {
                 Step::Start { .. } if left == 0 => return,
                 Step::Start { cell, trial, role } => {
                     left -= 1;
-                    let label = self.plan.cells[cell].label.clone();
+                    let label = self.plan.cell_at(cell).map(|cell| cell.label.clone()).unwrap_or_default();
                     let fate = script(&label, &trial);
                     if self.trial(trial, role, &label, fate) {
                         return;
                     }
                 }
-                Step::Reboot { why } => {
+                Step::Reboot { why, .. } => {
                     let boot = self.here();
-                    self.write(Event::RebootAsked(RebootAsked { boot, why }));
+                    self.write(Event::RebootAsked(RebootAsked { boot, why, power_mode: None }));
                     self.next_boot();
                 }
+                Step::PutBack => unreachable!("nothing was changed"),
                 Step::Close(closed) => self.write(Event::Closed(closed)),
                 Step::Over => return,
             }
@@ -236,6 +239,7 @@ impl<'p> Journal<'p> {
             position: self.state.position,
             provenance: (self.provenance)(label),
             launcher: Launcher::Service,
+            conditions: Conditions::default(),
         };
         self.write(Event::Started(started));
         self.pass_time(250);

@@ -10,17 +10,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 
 use crate::decide::agenda::{Agenda, AgendaCell};
+use crate::decide::arrange::Asked;
 use crate::decide::result::ResultFold;
 use crate::decide::run::RunState;
 use crate::model::ids::{CellId, ContentDigest, DeviceId, RunId, TrialId};
 use crate::model::journal::{
     Allowed, Closing, Event, Extended, Invoker, Judged, Launcher, Opened, Persistence, Record, decode,
 };
+use crate::model::machine_setting::MachineSetting;
+use crate::model::power_mode::parse_conf;
 use crate::model::seeded::{self, Bug};
+use crate::model::settings::Start;
 use crate::model::verdict::{Counted, Provenance, RebootCause, Role, Verdict};
 use crate::perform::runner::{Circumstances, Ended, RunError, Runner};
 use crate::testing::odometer::Odometer;
-use crate::testing::sim::{Behaviour, Death, Died, Ran, SimMachine, Tells};
+use crate::testing::sim::{Behaviour, Death, Died, Ran, SimMachine, Tells, settings_found};
 
 /// More starts of the harness than any schedule of three deaths can need.
 const SESSIONS_MAX: usize = 40;
@@ -49,16 +53,28 @@ fn cell(name: &str, cold: bool, unrecorded_ms: u64) -> AgendaCell {
         id: CellId::of(name.as_bytes()),
         role: Role::Sample,
         rounds: 1,
-        cold,
+        start: if cold { Start::Cold } else { Start::Any },
+        power_mode: None,
+        asked: Asked::new(),
+        drop_caches: false,
         may_taint: true,
+        warms: true,
         cannot: None,
         unrecorded_ms,
     }
 }
 
+/// A cell that asks for a setting of the machine.
+fn asking(name: &str, setting: MachineSetting, level: &str) -> AgendaCell {
+    AgendaCell { asked: Asked::from([(setting, level.to_owned())]), ..cell(name, false, 100) }
+}
+
 fn agenda(cells: Vec<AgendaCell>) -> Agenda {
-    let may_reboot = cells.iter().any(|c| c.cold);
-    Agenda { cells, seed: 1, boots_max: 30, may_reboot }
+    let may_reboot = cells.iter().any(|c| c.start == Start::Cold);
+    let mode = |id, name, mask| format!("< POWER_MODEL ID={id} NAME={name} >\nTPC_POWER_GATING TPC_PG_MASK {mask}\n");
+    let conf = [mode(0, "15W", 240), mode(1, "25W", 240), mode(3, "7W", 252)].concat();
+    let power_modes = parse_conf(&conf).expect("three modes");
+    Agenda { cells, power_modes, seed: 1, boots_max: 30, may_reboot }
 }
 
 fn scenarios() -> Vec<Scenario> {
@@ -78,6 +94,39 @@ fn scenarios() -> Vec<Scenario> {
             tells: Tells::Pc,
             extend: false,
             fewer_deaths: 0,
+        },
+        Scenario {
+            name: "settings",
+            agenda: agenda(vec![
+                asking("a", MachineSetting::PowerMode, "25W (1)"),
+                asking("b", MachineSetting::GpuPm, "on"),
+            ]),
+            behaviours: vec![Behaviour::Pass, Behaviour::Pass],
+            tells: Tells::Jetson,
+            extend: false,
+            fewer_deaths: 1,
+        },
+        Scenario {
+            name: "mode-by-reboot",
+            agenda: Agenda {
+                may_reboot: true,
+                ..agenda(vec![asking("a", MachineSetting::PowerMode, "7W (3)"), cell("b", false, 100)])
+            },
+            behaviours: vec![Behaviour::Pass, Behaviour::Pass],
+            tells: Tells::Jetson,
+            extend: false,
+            fewer_deaths: 1,
+        },
+        Scenario {
+            name: "warm",
+            agenda: agenda(vec![
+                AgendaCell { start: Start::Warm, ..cell("a", false, 100) },
+                AgendaCell { role: Role::Warming, rounds: 0, ..cell("warming", false, 100) },
+            ]),
+            behaviours: vec![Behaviour::Fail, Behaviour::Pass],
+            tells: Tells::Jetson,
+            extend: false,
+            fewer_deaths: 1,
         },
         Scenario {
             name: "extended",
@@ -134,7 +183,7 @@ fn session(machine: &mut SimMachine<'_>, extend: bool) -> Result<Option<Ended>, 
     }));
     match attempt {
         Ok(Ok(ended)) => Ok(Some(ended)),
-        Ok(Err(RunError::Machine(_))) => Ok(None),
+        Ok(Err(RunError::Machine(_) | RunError::NotRestored(_))) => Ok(None),
         Ok(Err(error @ (RunError::Read(_) | RunError::Illegal(_)))) => Err(format!("auditor (b): {error}")),
         Err(payload) if payload.is::<Died>() => Ok(None),
         Err(payload) => Err(payload
@@ -201,6 +250,9 @@ impl Auditor {
     fn end(&self, machine: &SimMachine<'_>) -> Result<Causes, String> {
         if self.offset != machine.durable.len() {
             return Err("the journal of a closed run has an end that is not a record".into());
+        }
+        if machine.settings != settings_found() {
+            return Err(format!("auditor (k): the machine is left with {:?}", machine.settings));
         }
         for (trial, judged) in &self.verdicts {
             audit_verdict(machine, trial, judged)?;

@@ -11,12 +11,17 @@ use std::time::Duration;
 use chrono::DateTime;
 
 use crate::decide::agenda::Agenda;
+use crate::decide::arrange::{Readings, fulfils};
+use crate::decide::prepare::{Look, Survey};
 use crate::model::evidence::{
     CrashKind, CrashRecord, DriveCounters, Evidence, EvidenceSummary, Fact, Findings, Reset, Shutdown,
 };
 use crate::model::ids::{BootId, ContentDigest, TrialId};
-use crate::model::journal::{RebootAsked, Started};
+use crate::model::journal::{RebootAsked, SetChanged, Started};
+use crate::model::machine_setting::MachineSetting;
 use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
+use crate::model::settings::Start;
+use crate::model::start_state::{GpuDriver, GpuTraces};
 use crate::model::units::{Now, UptimeMs, WallTime};
 use crate::perform::journal::Durable;
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
@@ -120,9 +125,20 @@ pub(crate) struct SimMachine<'a> {
     pub(crate) ran: Vec<Ran>,
     clock: u64,
     child: Option<ChildScript>,
+    /// The settings of the machine as they are.
+    pub(crate) settings: BTreeMap<MachineSetting, String>,
+    /// Which cells computed on the GPU in the boot that is up, and whether they passed.
+    used: Vec<(usize, bool)>,
     /// Trials whose `Started` is on the disk, as far as already looked for.
     started_on_disk: HashSet<TrialId>,
     scanned: usize,
+}
+
+/// The settings of the machine as it is found and as it boots.
+pub(crate) fn settings_found() -> BTreeMap<MachineSetting, String> {
+    [(MachineSetting::PowerMode, "15W (0)"), (MachineSetting::GpuPm, "auto")]
+        .map(|(setting, value)| (setting, value.to_owned()))
+        .into()
 }
 
 struct ChildScript {
@@ -151,6 +167,8 @@ impl<'a> SimMachine<'a> {
             ran: Vec::new(),
             clock: 0,
             child: None,
+            settings: settings_found(),
+            used: Vec::new(),
             started_on_disk: HashSet::new(),
             scanned: 0,
         }
@@ -231,10 +249,37 @@ impl<'a> SimMachine<'a> {
             }
             Death::Watchdog | Death::Planned | Death::HarnessKilled => {}
         }
+        for (setting, found) in settings_found().into_iter().filter(|(setting, _)| !setting.survives_reboot()) {
+            self.settings.insert(setting, found);
+        }
+        self.used.clear();
         *self.boots.last_mut().expect("one is up") = Some(death);
         self.boots.push(None);
         self.clock = 0;
         resume_unwind(Box::new(Died));
+    }
+
+    /// (j) a trial starts in the state and under the settings that its cell asks for, and under no others.
+    fn audit_start(&self, cell: usize) {
+        let cell = &self.agenda.cells[cell];
+        match cell.start {
+            Start::Cold => assert!(self.used.is_empty(), "auditor (j): a cold trial is not the first of its boot"),
+            Start::Warm => {
+                let warm = self.used.iter().any(|(cell, passed)| *passed && self.agenda.cells[*cell].warms);
+                assert!(warm, "auditor (j): a warm trial starts and nothing warmed the machine");
+            }
+            Start::Any => {}
+        }
+        if self.agenda.warming().is_some_and(|warming| self.agenda.cells[warming].id == cell.id) {
+            return;
+        }
+        for (setting, found) in settings_found() {
+            let now = &self.settings[&setting];
+            match cell.asked.get(&setting) {
+                Some(level) => assert!(fulfils(setting, level, now), "auditor (j): {setting} is {now}, not {level}"),
+                None => assert_eq!(*now, found, "auditor (j): {setting} is not as it was found"),
+            }
+        }
     }
 
     fn findings(&self) -> Findings {
@@ -360,11 +405,64 @@ impl Machine for SimMachine<'_> {
         Ok(0)
     }
 
+    fn survey(&mut self, look: &Look) -> Survey {
+        let read = |setting: &MachineSetting| (*setting, Fact::Known(self.settings[setting].clone()));
+        let readings: Readings = look.settings.iter().map(read).collect();
+        let traces = GpuTraces {
+            driver: GpuDriver::Nvgpu,
+            marked_by: None,
+            golden_image: Fact::Known(true),
+            all_nodes: Fact::Known(true),
+            active_ms: Fact::Known(if self.used.is_empty() { 5_000 } else { 50_000 }),
+            kept_powered: false,
+            uvm: Fact::Absent,
+            accounted: Fact::Absent,
+            holders: Fact::Known(Vec::new()),
+            clients: Fact::Known(Vec::new()),
+            users: Vec::new(),
+            bystanders: Vec::new(),
+            uptime_ms: Some(self.clock),
+        };
+        Survey { readings, traces: look.traces.then_some(traces), uptime_ms: Some(self.clock) }
+    }
+
+    fn set(&mut self, change: &Durable<SetChanged>) -> Result<(), String> {
+        self.crash_point();
+        if self.fails() {
+            return Err("the machine refuses".into());
+        }
+        let change = change.get();
+        self.settings.insert(change.what.parse().expect("a setting of the machine"), change.new.clone());
+        self.crash_point();
+        Ok(())
+    }
+
+    fn restore(&mut self, setting: MachineSetting, value: &str) -> Result<(), String> {
+        self.crash_point();
+        if self.fails() {
+            return Err("the machine refuses".into());
+        }
+        self.settings.insert(setting, value.to_owned());
+        self.crash_point();
+        Ok(())
+    }
+
+    fn page_cache(&mut self) -> String {
+        "0 kB".into()
+    }
+
+    fn drop_caches(&mut self, _change: &Durable<SetChanged>) -> Result<(), String> {
+        self.crash_point();
+        Ok(())
+    }
+
     fn start_child(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), MachineError> {
         let trial = started.get().trial.clone();
         assert!(self.is_started_on_disk(&trial), "auditor (a): {trial} runs and its start is not on the disk");
         assert!(self.child.is_none(), "two children at once");
         self.crash_point();
+        self.audit_start(cell);
+        self.used.push((cell, false));
         self.ran.push(Ran { trial, boot: self.boots.len() - 1, ended: None });
         let behaviour = self.behaviours[cell];
         if behaviour == Behaviour::Poison {
@@ -396,6 +494,7 @@ impl Machine for SimMachine<'_> {
                 outcome.stage = Some(stage("A.forward"));
                 outcome.ended_by = stopping.then_some(EndedBy::Stop);
                 self.ran.last_mut().expect("it runs").ended = Some(outcome.clone());
+                self.used.last_mut().expect("it runs").1 = !failing && !stopping;
                 self.child = None;
                 ChildEvent::Ended(Box::new(outcome))
             }
@@ -424,6 +523,9 @@ impl Machine for SimMachine<'_> {
             (&self.here(), &self.here()),
             "a reboot is declared for the boot it ends"
         );
+        if let Some(mode) = &asked.get().power_mode {
+            self.settings.insert(MachineSetting::PowerMode, mode.clone());
+        }
         self.die(Death::Planned, Fate::WrittenBack)
     }
 

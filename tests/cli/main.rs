@@ -13,3 +13,4 @@ mod machines;
 mod memory;
 mod readers;
 mod runs;
+mod settings;

@@ -89,10 +89,10 @@ fn trials_are_found_by_the_label_of_their_cell() {
 #[test]
 fn a_plan_says_beforehand_what_will_be_void() {
     let bench = Bench::new();
-    let file = bench.write("cold.toml", &matrix("cold", 1, "start = \"cold\"\n"));
+    let file = bench.write("after.toml", &matrix("after", 1, "prelude = \"256x256\"\n"));
     let said = bench.run(&["plan", &file]);
     let said = said.ends(0);
-    assert!(said.out.contains("void here") && said.out.contains("start = \"cold\""), "{}", said.out);
+    assert!(said.out.contains("void here") && said.out.contains("(prelude)"), "{}", said.out);
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub use std::time::{Duration, Instant};
 
 pub use jetfault::model::hang::HangKind;
 pub use jetfault::model::ids::RunId;
-pub use jetfault::model::journal::{Invoker, Launcher, Started};
+pub use jetfault::model::journal::{Conditions, Invoker, Launcher, Started};
 pub use jetfault::model::outcome::{EndedBy, Exit, LastReply, Outcome};
 pub use jetfault::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
 pub use jetfault::model::settings::Breadcrumbs;
@@ -120,6 +120,7 @@ pub fn started() -> Durable<Started> {
         position: 0,
         provenance: Provenance::Measured,
         launcher: Launcher::Shell,
+        conditions: Conditions::default(),
     })
 }
 

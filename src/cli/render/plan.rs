@@ -65,7 +65,7 @@ fn row_of(plan: &Plan, cell: &Cell) -> Row {
     }
     let colour = match cell.role {
         CellRole::Sample => None,
-        CellRole::Control => Some(Colour::Dim),
+        CellRole::Control | CellRole::Warming => Some(Colour::Dim),
     };
     let texts = vec![
         one_line(&cell.label),
@@ -93,6 +93,11 @@ fn needs(out: &mut String, plan: &Plan, style: &Style) {
     fact(out, "permissions", if permissions.is_empty() { "none".to_owned() } else { permissions.join(" ") }.as_str());
     if needs.power_mode_switches > 0 {
         fact(out, "power modes", &counted(needs.power_mode_switches, "change"));
+    }
+    if plan.warming.is_some() {
+        let text =
+            "a layer of 256x256 in a process of its own, where a warm trial is the first of its boot; not counted";
+        fact(out, "warming", text);
     }
     if needs.power_hook {
         fact(out, "power hook", "needed: cold_from = \"power\"");

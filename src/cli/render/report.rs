@@ -258,7 +258,7 @@ fn surprises(out: &mut String, report: &Report, style: &Style) {
         let rates: Vec<String> = cell.samples.iter().map(|sampled| sampled.rate.to_string()).collect();
         let lean = match cell.role {
             CellRole::Control => format!(" (it shows: {})", one_line(&cell.shows)),
-            CellRole::Sample => String::new(),
+            CellRole::Sample | CellRole::Warming => String::new(),
         };
         let text = format!("{}: {expected}, faults {}{lean}", one_line(&cell.label), rates.join(", "));
         wrap(out, "  ", &text, style.columns());

@@ -15,17 +15,11 @@ use serde::{Deserialize, Serialize};
 use super::posterior::{FalseFaults, Rates, add, best_gain};
 use super::probdd::ProbDd;
 use super::trigger::{self, GAIN_MIN, Kept, Triggers, members};
-use super::{Gate, GateStep, Purpose, RATE_MIN, Search, Seen, Step, THRESHOLD};
-use crate::decide::stats::{Confidence, Counts, lower_bound};
+use super::{Gate, GateStep, Purpose, Search, Seen, Step, THRESHOLD};
+use crate::decide::stats::{Counts, RATE_UNKNOWN, Sprt, SprtEnd};
 
 /// How often a combination must fail in another way to be set aside.
 pub const OTHER_FAULTS_MAX: u32 = 2;
-
-/// The fault rate of a cell that is said to be clean: a spurious fault now and then.
-const RATE_CLEAN: f64 = 0.01;
-
-/// The lowest rate that a confirmation excludes, however badly the baseline is known.
-const RATE_EXCLUDED_MIN: f64 = 0.10;
 
 /// The rules of a search, fixed before its first run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -271,9 +265,9 @@ impl Knobs {
         if alone.faults == 0 && self.is_legal(set) {
             return Some(set);
         }
-        let excluded = rate_excluded(self.armed(set));
+        let test = clean_test(self.armed(set));
         let smaller = members(set).find(|&element| {
-            self.is_legal(set & !(1 << element)) && !is_below(self.one_smaller(set, element), excluded)
+            self.is_legal(set & !(1 << element)) && !is_below(&test, self.one_smaller(set, element))
         });
         smaller.map(|element| set & !(1 << element))
     }
@@ -316,46 +310,12 @@ fn rates(rules: &Rules) -> Rates {
     Rates::new(rules.false_faults, Counts::default())
 }
 
-/// The rate that clean runs have to exclude: what the armed runs have at least, with 95 % confidence.
-pub fn rate_excluded(armed: Counts) -> f64 {
-    match armed.counted() {
-        0 => RATE_MIN,
-        _ => lower_bound(armed, Confidence::P95).max(RATE_EXCLUDED_MIN),
-    }
+/// The test that a cell must pass to be called clean against the runs that were armed.
+pub fn clean_test(armed: Counts) -> Sprt {
+    Sprt::for_rate(if armed.counted() == 0 { RATE_UNKNOWN } else { Sprt::rate_against(armed) })
 }
 
-/// Whether `counts` decide for a clean cell against one with the fault rate `excluded`: the lower boundary of the
-/// sequential probability ratio test with both errors 5 %.
-pub fn is_below(counts: Counts, excluded: f64) -> bool {
-    let fault = (excluded / RATE_CLEAN).ln();
-    let clean = ((1.0 - excluded) / (1.0 - RATE_CLEAN)).ln();
-    counts.faults as f64 * fault + counts.clean as f64 * clean <= (0.05_f64 / 0.95).ln()
-}
-
-/// Holm's adjustment: p-values of several questions, such that the chance of any wrong answer stays what each promises.
-pub fn holm(p_values: &[f64]) -> Vec<f64> {
-    let count = p_values.len();
-    let mut order: Vec<usize> = (0..count).collect();
-    order.sort_by(|&a, &b| p_values[a].total_cmp(&p_values[b]));
-    let mut adjusted = vec![0.0; count];
-    let mut largest = 0.0_f64;
-    for (rank, index) in order.into_iter().enumerate() {
-        largest = largest.max(((count - rank) as f64 * p_values[index]).min(1.0));
-        adjusted[index] = largest;
-    }
-    adjusted
-}
-
-/// Fisher's exact test, one-sided: the chance of as many faults in `more` or more, if it is like `less`, given all
-/// faults of both.
-pub fn fisher_greater(more: Counts, less: Counts) -> f64 {
-    use crate::decide::stats::ln_gamma;
-    let ln_choose = |n: u64, k: u64| {
-        ln_gamma(n as f64 + 1.0) - ln_gamma(k as f64 + 1.0) - ln_gamma((n - k) as f64 + 1.0)
-    };
-    let (n1, n2, faults) = (more.counted(), less.counted(), more.faults + less.faults);
-    let all = ln_choose(n1 + n2, faults);
-    let tail = more.faults..=faults.min(n1);
-    let tail = tail.filter(|k| faults - k <= n2);
-    tail.map(|k| (ln_choose(n1, k) + ln_choose(n2, faults - k) - all).exp()).sum::<f64>().min(1.0)
+/// Whether `counts` decide the test for "below".
+pub fn is_below(test: &Sprt, counts: Counts) -> bool {
+    test.end(counts, u64::MAX) == Some(SprtEnd::Below)
 }

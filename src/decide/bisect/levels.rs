@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::knobs::{is_below, rate_excluded};
+use super::knobs::{clean_test, is_below};
 use super::posterior::add;
 use super::revisions::{self, Revisions, Rules};
 use super::{Purpose, Search, Seen, Step};
@@ -67,7 +67,7 @@ impl Levels {
         if level >= from {
             let bad = self.search.counts()[from..].iter().copied().fold(Counts::default(), add);
             match counts.faults {
-                0 if is_below(counts, rate_excluded(bad)) => Owes::Disagrees,
+                0 if is_below(&clean_test(bad), counts) => Owes::Disagrees,
                 0 => Owes::Run,
                 1.. => Owes::Nothing,
             }

@@ -8,7 +8,8 @@ use crate::model::ids::CellId;
 use crate::model::matrix::{
     Decide, Design, Draft, Finding, Level, Matcher, Matrix, PLAN_TRIALS_MAX, Span, TrialsRule, did_you_mean, examine,
 };
-use crate::model::settings::Start;
+use crate::model::quantity::{Limit, Millis};
+use crate::model::settings::{Layer, Linear4bitSettings, Settings, Shape, Start, Watch, WorkloadSettings};
 
 /// How many different findings are collected; more would not be shown.
 const FINDINGS_MAX: usize = 1000;
@@ -42,6 +43,7 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
     if cells.is_empty() {
         return Err(nothing_left(matrix, options));
     }
+    let warming = warming(&cells)?;
     let mut plan = Plan {
         schema: PLAN_SCHEMA.to_owned(),
         version: PLAN_VERSION,
@@ -55,6 +57,8 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         boots_max: 0,
         warnings,
         cells,
+        warming,
+        tools: matrix.tools.clone(),
     };
     plan.needs = needs(&plan);
     if plan.needs.trials > PLAN_TRIALS_MAX {
@@ -62,6 +66,40 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
     }
     plan.boots_max = plan.boots_limit(&matrix.safety);
     Ok(plan)
+}
+
+/// The cell that makes the machine warm, if any of `cells` asks for that: one layer of 256x256, in a process of its own,
+/// which is what closed the window in the report of bitsandbytes issue 1936.
+fn warming(cells: &[Cell]) -> Result<Option<Box<Cell>>, PlanError> {
+    if cells.iter().all(|cell| cell.settings.start != Start::Warm) {
+        return Ok(None);
+    }
+    let layer = Layer { label: "warming".to_owned(), shape: Shape::WARM_UP };
+    let watch = Watch {
+        timeout: Limit::After(Millis::from_secs(120)),
+        stage_timeout: Limit::After(Millis::from_secs(60)),
+        ..Watch::default()
+    };
+    let workload = WorkloadSettings::Linear4bit(Linear4bitSettings::of(vec![layer]));
+    let mut settings = Settings { watch, ..Settings::of(workload) };
+    let id = settings.identify();
+    if let Some(other) = cells.iter().find(|cell| cell.id == id) {
+        // Its trials would have the names of that cell's.
+        let (first, second) = (other.label.clone(), "warming".to_owned());
+        return Err(PlanError::Collision { id, first, second });
+    }
+    Ok(Some(Box::new(Cell {
+        id,
+        label: "warming".to_owned(),
+        levels: BTreeMap::new(),
+        settings,
+        role: CellRole::Warming,
+        expect: None,
+        shows: String::new(),
+        rounds: None,
+        inject: Vec::new(),
+        predicted: None,
+    })))
 }
 
 fn too_many(matrix: &Matrix, trials: u64) -> crate::model::matrix::MatrixError {
@@ -92,7 +130,9 @@ fn check_ids(matrix: &Matrix, cells: &[Cell], places: &[Span]) -> Result<(), Pla
         }
         let hint = match cell.role {
             CellRole::Sample => "leave one of them out",
-            CellRole::Control => "an `[[expect]]` entry gives an expectation to a cell that is there anyway",
+            CellRole::Control | CellRole::Warming => {
+                "an `[[expect]]` entry gives an expectation to a cell that is there anyway"
+            }
         };
         let message = format!("cell `{}` has the settings of `{}`", cell.label, other.label);
         return Err(matrix.error_at(places[index], message, hint).into());

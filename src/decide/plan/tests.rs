@@ -134,6 +134,13 @@ fn a_plan_says_what_it_takes() {
     // The three warm trials follow trials of the same or another mode: no more switches than they are.
     assert!(plan.needs.power_mode_switches <= 3);
     assert!(!plan.needs.power_hook && !plan.needs.seconds_assumed && plan.needs.seconds > 69 * BOOT_SECONDS);
+    let boots = |text: &str| {
+        let Needs { trials, boots, permissions, .. } = shipped(text).needs;
+        assert_eq!(permissions, [Permission::Reboot, Permission::PowerMode]);
+        (trials, boots)
+    };
+    assert_eq!(boots(include_str!("../../../matrices/cold-start.toml")), (36, 24));
+    assert_eq!(boots(include_str!("../../../matrices/power-modes.toml")), (36, 27));
     let quick = shipped(include_str!("../../../matrices/quickstart.toml"));
     assert!(
         quick.needs.seconds < 60 && quick.needs.permissions.is_empty() && quick.warnings.is_empty(),

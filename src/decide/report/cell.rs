@@ -165,8 +165,13 @@ pub struct Uncounted {
 }
 
 impl Uncounted {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.trials == 0
+    }
+
+    pub(super) fn add(&mut self, verdict: Verdict) {
+        self.trials += 1;
+        self.faults += u64::from(verdict.counted() == Counted::Fault);
     }
 }
 
@@ -233,12 +238,12 @@ impl CellFold {
         let is_own = match (started.map(|started| started.role), role) {
             (None, _) | (Some(Role::Sample), CellRole::Sample) | (Some(Role::Control), CellRole::Control) => true,
             (Some(Role::Warming | Role::Drill), _)
+            | (Some(_), CellRole::Warming)
             | (Some(Role::Control), CellRole::Sample)
             | (Some(Role::Sample), CellRole::Control) => false,
         };
         if !is_own {
-            self.uncounted.trials += 1;
-            self.uncounted.faults += u64::from(verdict.counted() == Counted::Fault);
+            self.uncounted.add(verdict);
             return None;
         }
         match (verdict.counted(), started) {

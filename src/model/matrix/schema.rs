@@ -341,6 +341,8 @@ mod tests {
             include_str!("../../../matrices/command.toml"),
             include_str!("../../../matrices/bnb-1936.toml"),
             include_str!("../../../matrices/bnb-1936-small.toml"),
+            include_str!("../../../matrices/cold-start.toml"),
+            include_str!("../../../matrices/power-modes.toml"),
         ] {
             check("", &toml::from_str::<toml::Value>(text).unwrap(), &json_schema());
         }

@@ -86,6 +86,10 @@ words! {
         Nvpmodel = "nvpmodel",
         /// Locks clocks.
         JetsonClocks = "jetson_clocks",
+        /// Takes a device into use for swap.
+        Swapon = "swapon",
+        /// Takes one out of use.
+        Swapoff = "swapoff",
         /// Samples the board.
         Tegrastats = "tegrastats",
         /// Samples discrete GPUs.

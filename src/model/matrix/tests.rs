@@ -474,6 +474,8 @@ fn the_shipped_matrices_are_valid() {
         ("command", include_str!("../../../matrices/command.toml")),
         ("bnb-1936", include_str!("../../../matrices/bnb-1936.toml")),
         ("bnb-1936-small", include_str!("../../../matrices/bnb-1936-small.toml")),
+        ("cold-start", include_str!("../../../matrices/cold-start.toml")),
+        ("power-modes", include_str!("../../../matrices/power-modes.toml")),
     ] {
         assert_eq!(valid(text).name, name);
     }

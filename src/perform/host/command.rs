@@ -42,10 +42,14 @@ pub struct Command<'a> {
 }
 
 /// What a command said.
-struct Answer {
-    status: ExitStatus,
-    output: Vec<u8>,
-    complaint: String,
+#[derive(Debug)]
+pub struct Answer {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it printed, as far as the limit goes.
+    pub output: Vec<u8>,
+    /// The beginning of its complaints.
+    pub complaint: String,
 }
 
 /// The output of a command. One that is not installed, or says that there is nothing, is absent; one that fails, or
@@ -78,7 +82,11 @@ pub fn run_briefly(program: &str, args: &[&str], patience: Duration) -> Fact<Str
         .and_then(|output| Fact::Known(String::from_utf8_lossy(&output).into_owned()))
 }
 
-fn ask(command: &Command<'_>) -> io::Result<Answer> {
+/// Runs a command that may fail, for what it says.
+///
+/// # Errors
+/// If it cannot be started, or does not answer in time.
+pub fn ask(command: &Command<'_>) -> io::Result<Answer> {
     let mut process = std::process::Command::new(command.argv[0]);
     process.args(&command.argv[1..]).env("LC_ALL", "C").env("SYSTEMD_COLORS", "0");
     process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

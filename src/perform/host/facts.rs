@@ -13,7 +13,8 @@ use super::command::Command;
 use super::sysroot::{Keep, Limit, Sysroot, TEXT_BYTES_MAX};
 use crate::model::evidence::Fact;
 use crate::model::ids::{ContentDigest, DeviceId};
-use crate::model::jetson::{L4t, PowerMode, board, chip, release_stamp};
+use crate::model::jetson::{L4t, board, chip, release_stamp};
+use crate::model::power_mode::PowerMode;
 
 /// Device nodes whose presence means that a GPU may be used: Jetson's nvgpu and nvmap, and the desktop driver's.
 const GPU_NODES: [&str; 4] = ["dev/nvhost-gpu", "dev/nvgpu/igpu0", "dev/nvmap", "dev/nvidiactl"];

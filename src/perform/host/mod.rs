@@ -15,7 +15,7 @@ use chrono::Utc;
 use rustix::time::{ClockId, clock_gettime};
 
 pub use clocks::{ClockRange, Clocks};
-pub use command::{Command, run_briefly};
+pub use command::{Answer, Command, ask, run_briefly};
 pub use facts::{MACHINE_SCHEMA, MachineFacts};
 pub use sysroot::{CAPTURE_FILE, COMMANDS, Captured, Keep, Limit, Recording, Sysroot, TEXT_BYTES_MAX};
 

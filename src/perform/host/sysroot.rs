@@ -1,12 +1,12 @@
 //! The root under which a machine is read: `/`, or a captured tree that stands in for a machine.
 //!
 //! Everything that is known of a machine is read here, by path or by command, so that a captured tree gives the same
-//! answers. Reads only. In a captured tree a path never leads out of it: links are followed within the tree, and the
+//! answers. Only attributes that are there are written, where a run changes settings. In a captured tree a path never leads out of it: links are followed within the tree, and the
 //! output of a command is the file of its name under `cmd/`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -139,6 +139,14 @@ impl Sysroot {
                 Err(error) => Fact::Garbled(error.to_string()),
             }
         })
+    }
+
+    /// Writes `text` to an attribute that is there, in one write, as drivers want it.
+    ///
+    /// # Errors
+    /// If it is not there, may not be written, or its driver refuses.
+    pub fn write_attribute(&self, path: &str, text: &str) -> io::Result<()> {
+        self.open(path, OFlags::WRONLY | OFlags::TRUNC)?.write_all(text.as_bytes())
     }
 
     /// The names in a directory, sorted.

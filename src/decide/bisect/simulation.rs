@@ -5,25 +5,16 @@ use super::revisions::{Answer, Revisions, Rules};
 use super::trigger::{Kept, all};
 use super::{Search, Seen, Step};
 use crate::decide::order::Draws;
+use crate::decide::rehearse;
 use crate::decide::stats::Counts;
 
 /// Campaigns of each gate.
 const TRIALS: u32 = 500;
 
-/// Campaigns on all processors, each with its own draws; their results in order.
-fn campaigns<T: Send>(seed: u64, trials: u32, campaign: impl Fn(Draws) -> T + Sync) -> Vec<T> {
+/// [`rehearse::campaigns`] on all processors.
+fn campaigns<T: Send>(seed: u64, campaign: impl Fn(Draws) -> T + Sync) -> Vec<T> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-    let each = |thread: u32| {
-        let mine = (0..trials).filter(move |trial| trial % threads == thread);
-        mine.map(|trial| (trial, campaign(Draws::new(seed, trial)))).collect::<Vec<_>>()
-    };
-    let mut all: Vec<(u32, T)> = std::thread::scope(|scope| {
-        let each = &each;
-        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || each(thread))).collect();
-        running.into_iter().flat_map(|thread| thread.join().expect("a campaign does not panic")).collect()
-    });
-    all.sort_by_key(|(trial, _)| *trial);
-    all.into_iter().map(|(_, result)| result).collect()
+    rehearse::campaigns(seed, TRIALS, threads, campaign)
 }
 
 /// The answer of one search, and the runs of the gate and after it.
@@ -49,7 +40,7 @@ struct Measured {
 }
 
 fn measure(rates: (f64, f64), first_bad: impl Fn(&mut Draws) -> usize + Sync, is_right: fn(&Answer, usize) -> bool) -> Measured {
-    let results = campaigns(1936, TRIALS, |mut draws| {
+    let results = campaigns(1936, |mut draws| {
         let first_bad = first_bad(&mut draws);
         let (answer, gate, runs) = search(32, first_bad, rates, draws);
         (is_right(&answer, first_bad), f64::from(gate), f64::from(runs))
@@ -124,7 +115,7 @@ fn eight_of_ten(mut draws: Draws) -> (bool, f64) {
 
 #[test]
 fn eight_load_bearing_knobs_of_ten_are_found_in_40_runs() {
-    let results = campaigns(8, TRIALS, eight_of_ten);
+    let results = campaigns(8, eight_of_ten);
     let success = results.iter().filter(|(right, _)| *right).count() as f64 / f64::from(TRIALS);
     let mean = results.iter().map(|(_, runs)| runs).sum::<f64>() / f64::from(TRIALS);
     assert!(success >= 0.93, "{success}");

@@ -104,6 +104,13 @@ pub trait Search {
     fn next(&self) -> Step<Self::Place, Self::Answer>;
 }
 
+/// How many runs are left, roughly, if `bits` are unknown and the next run tells `gain` of them on average.
+pub fn runs_left(bits: f64, gain: f64) -> f64 {
+    /// What a posterior of 95 % leaves unknown.
+    const CONTENT_BITS: f64 = 0.3;
+    ((bits - CONTENT_BITS) / gain.max(f64::MIN_POSITIVE)).max(1.0)
+}
+
 /// How many runs the ends of a search get before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gate {

@@ -46,6 +46,8 @@ pub mod stats;
 
 pub mod bisect;
 
+pub mod campaign;
+
 pub mod rehearse;
 
 pub mod report;

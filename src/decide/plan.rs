@@ -15,8 +15,10 @@ use crate::model::words::words;
 
 mod expand;
 mod needs;
+mod variant;
 
 pub use expand::expand;
+pub use variant::Variant;
 pub use needs::{BOOT_SECONDS, COMMAND_SECONDS_ASSUMED, NANOS_PER_WEIGHT, Needs, Permission, trial_ms};
 
 /// The value of `schema` in plan.json.

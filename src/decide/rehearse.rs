@@ -118,7 +118,8 @@ impl Summary {
         for course in courses.iter().filter(|course| course.worth == Worth::Wrong) {
             *wrong.entry(&course.answer).or_default() += 1;
         }
-        let mut wrong_answers: Vec<(String, u32)> = wrong.into_iter().map(|(answer, n)| (answer.to_owned(), n)).collect();
+        let mut wrong_answers: Vec<(String, u32)> =
+            wrong.into_iter().map(|(answer, n)| (answer.to_owned(), n)).collect();
         wrong_answers.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         wrong_answers.truncate(WRONG_KEPT);
         Self {

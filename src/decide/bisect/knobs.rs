@@ -8,14 +8,14 @@
 //! A combination that twice failed in another way (it runs out of memory, say) is set aside with all that flip more; if
 //! it flips one element alone, that element is masked: nothing can be said about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::posterior::{FalseFaults, Rates, add, best_gain};
 use super::probdd::ProbDd;
 use super::trigger::{self, GAIN_MIN, Kept, Triggers, members};
-use super::{Gate, GateStep, Purpose, Search, Seen, Step, THRESHOLD};
+use super::{Gate, GateStep, Purpose, Search, Seen, Step, THRESHOLD, runs_left};
 use crate::decide::stats::{Counts, RATE_UNKNOWN, Sprt, SprtEnd};
 
 /// How often a combination must fail in another way to be set aside.
@@ -57,6 +57,8 @@ pub enum Answer {
         /// The runs of the baseline.
         baseline: Counts,
     },
+    /// The baseline cannot be run.
+    Untestable,
     /// The load-bearing elements.
     Found {
         /// Which.
@@ -87,7 +89,7 @@ pub struct Knobs {
     elements: u32,
     rules: Rules,
     /// What a run may not keep alone, such as combinations that a matrix excludes.
-    illegal: Vec<Kept>,
+    illegal: HashSet<Kept>,
     /// Combinations that failed in another way, by the set that they flip, and how often.
     other_faults: BTreeMap<Kept, u32>,
     counts: BTreeMap<Kept, Counts>,
@@ -118,7 +120,7 @@ impl Knobs {
             0..=trigger::ELEMENTS_MAX => Engine::Exact(Triggers::of_items(items, rates(&rules))),
             _ => Engine::Many(ProbDd::new(elements)),
         };
-        Self { illegal: vec![0], ..Self::with(engine, elements, rules) }
+        Self { illegal: HashSet::from([0]), ..Self::with(engine, elements, rules) }
     }
 
     fn with(engine: Engine, elements: u32, rules: Rules) -> Self {
@@ -126,7 +128,7 @@ impl Knobs {
             engine,
             elements,
             rules,
-            illegal: Vec::new(),
+            illegal: HashSet::new(),
             other_faults: BTreeMap::new(),
             counts: BTreeMap::new(),
             runs: 0,
@@ -136,7 +138,7 @@ impl Knobs {
 
     /// Forbids runs that keep exactly `kept`.
     pub fn forbid(&mut self, kept: Kept) {
-        self.illegal.push(kept);
+        self.illegal.insert(kept);
     }
 
     /// Takes note of runs that were there before the search.
@@ -167,6 +169,27 @@ impl Knobs {
     /// How many of them confirmed an answer.
     pub fn confirm_runs(&self) -> u32 {
         self.confirm_runs
+    }
+
+    /// How many runs are left, roughly: what is not known yet, by what the next run tells of it on average.
+    pub fn runs_left(&self) -> Option<f64> {
+        match (&self.engine, self.find()) {
+            (Engine::Exact(triggers), Found::Open(_, _, Some(kept))) => {
+                let weights = triggers.weights();
+                let entropy = Triggers::entropy(&weights);
+                Some(runs_left(entropy, entropy - triggers.expected_entropy(&weights)[kept as usize]))
+            }
+            (Engine::Exact(_) | Engine::Many(_), _) => None,
+        }
+    }
+
+    /// The sets that are likeliest, with their posteriors; none for many elements, whose sets are not enumerated.
+    pub fn likeliest(&self, count: usize) -> Vec<(Kept, f64)> {
+        let Engine::Exact(triggers) = &self.engine else { return Vec::new() };
+        let mut sets: Vec<(Kept, f64)> = (0..).zip(triggers.weights()).collect();
+        sets.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
+        sets.truncate(count);
+        sets
     }
 
     /// The chance of each element to be load-bearing.
@@ -237,8 +260,10 @@ impl Knobs {
         let weights = triggers.weights();
         let legal: Vec<bool> = (0..weights.len() as Kept).map(|kept| self.is_legal(kept)).collect();
         // Elements that no run may flip are no part of the question: hypotheses that differ in them are one.
-        let unflippable =
-            (0..).zip(&legal).filter(|(_, legal)| **legal).fold(self.all(), |common, (kept, _): (Kept, _)| common & kept);
+        let unflippable = (0..)
+            .zip(&legal)
+            .filter(|(_, legal)| **legal)
+            .fold(self.all(), |common, (kept, _): (Kept, _)| common & kept);
         let mut answers = weights.clone();
         for set in 0..weights.len() {
             let rest = set & !(unflippable as usize);
@@ -266,9 +291,8 @@ impl Knobs {
             return Some(set);
         }
         let test = clean_test(self.armed(set));
-        let smaller = members(set).find(|&element| {
-            self.is_legal(set & !(1 << element)) && !is_below(&test, self.one_smaller(set, element))
-        });
+        let smaller = members(set)
+            .find(|&element| self.is_legal(set & !(1 << element)) && !is_below(&test, self.one_smaller(set, element)));
         smaller.map(|element| set & !(1 << element))
     }
 }
@@ -288,6 +312,9 @@ impl Search for Knobs {
     }
 
     fn next(&self) -> Step<Kept, Answer> {
+        if !self.is_legal(self.all()) {
+            return Step::Done(Answer::Untestable);
+        }
         match self.gate() {
             GateStep::Refused => return Step::Done(Answer::NotReproduced { baseline: self.baseline() }),
             GateStep::Run => return Step::Test { at: self.all(), purpose: Purpose::BadEnd },

@@ -67,7 +67,8 @@ impl Orders {
         &self.counts
     }
 
-    fn decided(&self, counts: Counts) -> Option<Decided> {
+    /// What `counts` of an order say, if they say enough.
+    pub fn decided(&self, counts: Counts) -> Option<Decided> {
         match counts.faults {
             0 if counts.clean >= self.clean => Some(Decided::Below),
             0 => None,

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::posterior::{FalseFaults, Order, Positions, Posterior, Rates, add, best_gain, prior};
-use super::{Gate, GateStep, Purpose, Search, Seen, Step, THRESHOLD};
+use super::{Gate, GateStep, Purpose, Search, Seen, Step, THRESHOLD, runs_left};
 use crate::decide::stats::{Counts, faults_probability};
 
 /// The bad end is run again when so many runs in a row were made elsewhere.
@@ -204,6 +204,14 @@ impl Revisions {
     /// The hypotheses as they stand.
     pub fn posterior(&self) -> Posterior {
         Posterior::of(&self.order, &self.prior, &self.counts, &self.rates)
+    }
+
+    /// How many runs are left, roughly: what is not known yet, by what the next run tells of it on average.
+    pub fn runs_left(&self) -> Option<f64> {
+        let Step::Test { at, purpose: Purpose::Search } = self.next() else { return None };
+        let posterior = self.posterior();
+        let entropy = posterior.entropy();
+        Some(runs_left(entropy, entropy - posterior.expected_entropy(&self.order)[at]))
     }
 
     fn gate(&self) -> Option<Step<usize, Answer>> {

@@ -39,7 +39,11 @@ struct Measured {
     search_mean: f64,
 }
 
-fn measure(rates: (f64, f64), first_bad: impl Fn(&mut Draws) -> usize + Sync, is_right: fn(&Answer, usize) -> bool) -> Measured {
+fn measure(
+    rates: (f64, f64),
+    first_bad: impl Fn(&mut Draws) -> usize + Sync,
+    is_right: fn(&Answer, usize) -> bool,
+) -> Measured {
     let results = campaigns(1936, |mut draws| {
         let first_bad = first_bad(&mut draws);
         let (answer, gate, runs) = search(32, first_bad, rates, draws);

@@ -90,7 +90,10 @@ fn check_case(mut check: Check<'_>) {
         "trigger" => {
             let elements = count(&input["K"]) as u32;
             let mut triggers = Triggers::new(elements, rates());
-            triggers.load((1 << elements) - 1, Counts { faults: count(&input["base"][0]), clean: count(&input["base"][1]) });
+            triggers.load(
+                (1 << elements) - 1,
+                Counts { faults: count(&input["base"][0]), clean: count(&input["base"][1]) },
+            );
             for run in input["runs"].as_array().unwrap() {
                 triggers.observe(count(&run["kept_mask"]), Seen::fault_if(count(&run["fault"]) == 1));
             }

@@ -32,7 +32,6 @@ pub fn members(kept: Kept) -> impl Iterator<Item = u32> {
     (0..64).filter(move |element| kept >> element & 1 == 1)
 }
 
-
 /// The sets as hypotheses, with what was seen.
 #[derive(Debug, Clone)]
 pub struct Triggers {
@@ -119,7 +118,8 @@ impl Triggers {
 
     /// The weight of each set; they sum to 1.
     pub fn weights(&self) -> Vec<f64> {
-        let ln_weight = |(ln_prior, armed): (&f64, &Counts)| ln_prior + self.rates.ln_evidence(*armed, self.idle(*armed));
+        let ln_weight =
+            |(ln_prior, armed): (&f64, &Counts)| ln_prior + self.rates.ln_evidence(*armed, self.idle(*armed));
         let mut weights: Vec<f64> = self.ln_prior.iter().zip(&self.armed).map(ln_weight).collect();
         normalise(&mut weights);
         weights

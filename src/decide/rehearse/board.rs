@@ -194,9 +194,8 @@ mod tests {
         let mut lucky = board(Board { boot_lottery: 1.0, ..model() });
         assert!((0..20).all(|_| lucky.run(&CellModel::cold(1.0)) == Seen::Clean));
         let mut fading = board(Board { drift: -1.0, ..model() });
-        let faults = |board: &mut SimulatedBoard| {
-            (0..40).filter(|_| board.run(&CellModel::cold(1.0)) == Seen::Fault).count()
-        };
+        let faults =
+            |board: &mut SimulatedBoard| (0..40).filter(|_| board.run(&CellModel::cold(1.0)) == Seen::Fault).count();
         let first = faults(&mut fading);
         assert!((10..30).contains(&first), "{first}");
         assert_eq!(faults(&mut fading), 0);

@@ -3,9 +3,9 @@
 use super::board::{CellModel, SimulatedBoard};
 use super::{Course, Worth, carry};
 use crate::decide::bisect::knobs::{self, Knobs};
+use crate::decide::bisect::levels::{self, Levels};
 use crate::decide::bisect::revisions::{self, Revisions};
 use crate::decide::bisect::trigger::{Kept, all, members};
-use crate::decide::bisect::levels::{self, Levels};
 use crate::decide::order::Draws;
 use crate::model::matrix::Board;
 use crate::model::words::words;
@@ -123,6 +123,7 @@ impl KnobsModel {
                 let worth = if truth.is_none() { Worth::Right } else { Worth::Wrong };
                 (worth, "the baseline does not reproduce".to_owned())
             }
+            Some(knobs::Answer::Untestable) => (Worth::Undecided, "the baseline cannot be run".to_owned()),
             Some(knobs::Answer::Found { set, .. }) if Some(set) == truth => (Worth::Right, self.spell(set)),
             Some(knobs::Answer::Found { set, .. }) => (Worth::Wrong, format!("load-bearing: {}", self.spell(set))),
             Some(knobs::Answer::Undecided { .. }) => {

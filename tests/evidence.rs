@@ -13,13 +13,18 @@ use jetfault::decide::classify::classify;
 use jetfault::decide::evidence::findings;
 use jetfault::decide::gate::{Need, gate};
 use jetfault::decide::infer::{Baseline, Intent, OpenEnd, infer};
+use jetfault::decide::prepare::Look;
 use jetfault::decide::signs::{kernel_findings, known_text};
+use jetfault::decide::start_state::{Known, start_state};
 use jetfault::model::evidence::{DriveCounters, EvidenceSummary, Fact, Findings, RawEvidence, Shutdown, names};
 use jetfault::model::ids::{BootId, ContentDigest};
 use jetfault::model::outcome::{EndedBy, Exit, MemoryEvents, Outcome, Whose};
+use jetfault::model::start_state::TraceSources;
 use jetfault::model::verdict::{Judgement, RebootCause, Verdict};
 use jetfault::perform::evidence::read;
+use jetfault::perform::gpu_health::GpuHealth;
 use jetfault::perform::host::Sysroot;
+use jetfault::perform::survey::survey;
 
 /// At least so many of the scenarios must be told by their cause.
 const NAMED_MIN: usize = 22;
@@ -136,10 +141,13 @@ impl Scenario {
     /// The machine is looked at before a trial; a trial that may start is judged by its end and by what was said
     /// meanwhile.
     fn judge_in_its_boot(&self) -> Judgement {
-        let raw = read(&Sysroot::new(self.tree.path().to_owned())).unwrap();
-        let need = if self.board == "x86-pc" { Need::Gpu } else { Need::ColdGpu };
-        if let Some(unfit) = gate(&raw, need) {
-            return classify(&Outcome::of(Exit::NotStarted(unfit.to_string()))).0;
+        let look = Look { traces: Some(TraceSources::FilesAndPrograms), gpu: true, slots: true, ..Look::default() };
+        let sysroot = Sysroot::new(self.tree.path().to_owned());
+        let survey = survey(&sysroot, &look, &mut GpuHealth::default(), || None);
+        let start = start_state(&survey.traces.unwrap(), Known::default());
+        let need = Need { gpu: true, cold: self.board != "x86-pc" };
+        if let Some(unfit) = gate(need, &survey.slots, &survey.gpu, &start) {
+            return Judgement::void(unfit.to_string());
         }
         let output = fs::read_to_string(self.tree.path().join("cmd/cell-stderr.txt")).unwrap_or_default();
         let lines = self.kernel_lines_of_the_trial();

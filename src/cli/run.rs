@@ -26,6 +26,7 @@ use crate::model::capability::BuildCapabilities;
 use crate::model::ids::{BootId, ContentDigest};
 use crate::model::journal::{Allowed, Event, Launcher, Opened, Persistence, SetChanged};
 use crate::model::settings::{Breadcrumbs, CompanionProgram, Start, WorkloadSettings};
+use crate::model::start_state::TraceSources;
 use crate::model::verdict::Provenance;
 use crate::perform::host::Sysroot;
 use crate::perform::injector;
@@ -114,7 +115,7 @@ struct Harness {
 impl Harness {
     fn find() -> Result<Self, Failure> {
         let path = env::current_exe().or_fail(Exit::Unfit)?;
-        let digest = ContentDigest::of(&fs::read(&path).or_fail(Exit::Unfit)?);
+        let digest = File::open(&path).and_then(|mut file| ContentDigest::of_reader(&mut file)).or_fail(Exit::Unfit)?;
         Ok(Self { path, digest })
     }
 }
@@ -351,7 +352,7 @@ fn deed(permission: Permission) -> &'static str {
 
 /// A person learns before the first trial, and not from a night of void ones, what makes cold starts impossible here.
 fn say_what_is_against_cold(sysroot: &Sysroot, used: &UsedMark, here: &BootId) {
-    let traces = traces(sysroot, used.read(here));
+    let traces = traces(sysroot, used.read(here), TraceSources::FilesAndPrograms);
     for obstacle in obstacles(&traces) {
         output::say(format_args!("warning: cold starts: {obstacle}"));
     }
@@ -388,6 +389,7 @@ fn agenda(plan: &Plan, opened: &Opened, reach: Reach<'_>) -> Agenda {
             .or_else(|| no_machine_faults.clone().filter(|_| faults_the_machine(cell)))
             .or_else(|| not_allowed(cell, opened.allowed));
         CellHere {
+            uses_gpu: may_use_gpu(&cell.settings, true),
             may_taint: gpu && may_use_gpu(&cell.settings, gpu),
             warms: warms(&cell.settings, gpu),
             cannot: cannot.or_else(|| asked.as_ref().err().cloned()),

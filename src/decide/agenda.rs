@@ -37,6 +37,8 @@ pub struct Agenda {
 /// What this machine and this build make of a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CellHere {
+    /// See [`AgendaCell::uses_gpu`].
+    pub uses_gpu: bool,
     /// See [`AgendaCell::may_taint`].
     pub may_taint: bool,
     /// See [`AgendaCell::warms`].
@@ -66,6 +68,8 @@ pub struct AgendaCell {
     pub asked: Asked,
     /// Whether clean page cache is dropped before each trial.
     pub drop_caches: bool,
+    /// Whether a trial may use the GPU, where there is one.
+    pub uses_gpu: bool,
     /// Whether a trial may leave a GPU behind that is no longer fit.
     pub may_taint: bool,
     /// Whether a trial that passes computed on the GPU; on a machine without one, every trial stands in for that.
@@ -80,7 +84,7 @@ impl Agenda {
     /// The agenda of `plan`; `here` says of a cell what this machine and build make of it.
     pub fn of(plan: &Plan, may_reboot: bool, here: impl Fn(usize) -> CellHere) -> Self {
         let cells = plan.all_cells().enumerate().map(|(index, cell)| {
-            let CellHere { may_taint, warms, asked, cannot, unrecorded_ms } = here(index);
+            let CellHere { uses_gpu, may_taint, warms, asked, cannot, unrecorded_ms } = here(index);
             let (role, rounds) = match cell.role {
                 CellRole::Sample => (Role::Sample, plan.rounds(cell)),
                 CellRole::Control => (Role::Control, plan.rounds(cell)),
@@ -95,6 +99,7 @@ impl Agenda {
                 power_mode: cell.settings.power_mode.clone(),
                 asked,
                 drop_caches: cell.settings.drop_caches,
+                uses_gpu,
                 may_taint,
                 warms,
                 cannot,
@@ -363,6 +368,7 @@ mod tests {
             power_mode: None,
             asked: Asked::new(),
             drop_caches: false,
+            uses_gpu: true,
             may_taint: false,
             warms: false,
             cannot: None,

@@ -12,6 +12,7 @@ use crate::model::journal::{Restored, SetChanged};
 use crate::model::machine_setting::MachineSetting;
 use crate::model::power_mode::{PowerMode, PowerModes, UnknownMode};
 use crate::model::settings::{Clocks, GpuPm, Settings, Swap};
+use crate::model::units::ClockRange;
 
 /// How often the same change is tried before it counts as impossible. More than once, because a death between the record
 /// of a change and the change leaves only the record.
@@ -54,30 +55,6 @@ pub fn asked(settings: &Settings, modes: &PowerModes) -> Result<Asked, UnknownMo
         }
     }
     Ok(asked)
-}
-
-/// Range of a clock as it is read: `MIN-MAX Hz`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClockRange {
-    /// The lowest frequency allowed, in hertz.
-    pub min_hz: u64,
-    /// The highest.
-    pub max_hz: u64,
-}
-
-impl std::fmt::Display for ClockRange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{} Hz", self.min_hz, self.max_hz)
-    }
-}
-
-impl std::str::FromStr for ClockRange {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let range = text.strip_suffix(" Hz").and_then(|range| range.split_once('-'));
-        let range = range.and_then(|(min, max)| Some(Self { min_hz: min.parse().ok()?, max_hz: max.parse().ok()? }));
-        range.ok_or_else(|| format!("{text:?} is not of the form MIN-MAX Hz"))
-    }
 }
 
 /// The cap in a level such as `gpu:612MHz`, in hertz.

@@ -4,9 +4,13 @@
 
 use crate::decide::kernel_log::classify;
 use crate::model::evidence::Fact;
+use crate::model::start_state::GpuDriver;
 
 /// The rule of the kernel's lines that say that nvgpu could not start its GPU.
-const START_FAILURE: &str = "nvgpu-start";
+const NVGPU_START: &str = "nvgpu-start";
+
+/// The rule of those that say so of nvidia.ko.
+const NVRM_START: &str = "nvrm-start";
 
 /// The only device node of a GPU that is not powered on.
 const POWER_NODE: &str = "power";
@@ -22,7 +26,7 @@ pub struct GpuFacts {
     pub runtime_status: Fact<String>,
     /// Whether it was initialised once since its driver was loaded (`golden_img_status`).
     pub initialised: Fact<bool>,
-    /// The kernel's words on a start that failed in this boot.
+    /// The kernel's words on a start that failed in this boot, by the driver of this GPU.
     pub start_failure: Option<String>,
 }
 
@@ -31,11 +35,12 @@ pub struct GpuFacts {
 /// A GPU that was never powered on in this boot has no more than its `power` node and no clock either, and is not dead:
 /// that is how a cold one looks.
 pub fn dead(facts: &GpuFacts) -> Option<String> {
-    let nodes = facts.nodes.known()?;
-    let only_power = nodes.iter().all(|node| node == POWER_NODE);
+    let only_power = facts.nodes.known().is_some_and(|nodes| nodes.iter().all(|node| node == POWER_NODE));
     let was_initialised = facts.initialised.known() == Some(&true);
     let why = if let Some(line) = &facts.start_failure {
         format!("the kernel says: {line}")
+    } else if facts.nodes.known().is_none() {
+        return None;
     } else if facts.runtime_status.known().is_some_and(|status| status == "error") {
         "its power management reports an error (power/runtime_status)".to_owned()
     } else if was_initialised && only_power {
@@ -48,10 +53,26 @@ pub fn dead(facts: &GpuFacts) -> Option<String> {
     Some(format!("the GPU is dead: {why}; a restart may not mend it, cut the power"))
 }
 
-/// The first of the kernel's messages that says that the GPU could not be started.
-pub fn start_failure<'a>(lines: impl IntoIterator<Item = &'a str>) -> Option<String> {
+/// The first of the kernel's messages that says that the GPU of `driver` could not be started.
+pub fn start_failure<'a>(driver: GpuDriver, lines: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let log = classify(lines);
-    log.findings.into_iter().find(|finding| finding.rule == START_FAILURE).map(|finding| finding.text)
+    log.findings.into_iter().find(|finding| is_start_failure(driver, &finding.rule)).map(|finding| finding.text)
+}
+
+/// Whether `rule` of the kernel's lines says that the GPU of `driver` could not be started. In a PC one GPU of several
+/// may fail to, so there it says nothing about the machine.
+pub fn is_start_failure(driver: GpuDriver, rule: &str) -> bool {
+    match driver {
+        GpuDriver::Nvgpu => rule == NVGPU_START,
+        GpuDriver::NvidiaTegra => rule == NVRM_START,
+        GpuDriver::Nvidia | GpuDriver::None => false,
+    }
+}
+
+/// Whether what `rule` found is about the GPU that computes under `driver`. An Orin has NVIDIA's display driver as well:
+/// it has an adapter of its own, which may fail to start while the GPU works.
+pub fn is_about(driver: GpuDriver, rule: &str) -> bool {
+    !(driver == GpuDriver::Nvgpu && rule == NVRM_START)
 }
 
 /// Whether a devfreq device is a GPU: `17000000.gpu` of an Orin, `17000000.ga10b` under JetPack 5, `57000000.gpu` of a
@@ -110,17 +131,33 @@ mod tests {
 
     #[test]
     fn a_failed_start_is_found_among_the_kernels_messages() {
-        assert!(kernel_rule(START_FAILURE).is_some());
+        assert!([NVGPU_START, NVRM_START].iter().all(|rule| kernel_rule(rule).is_some()));
         let lines = [
             "Machine model: NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
             "nvgpu: 17000000.gpu                    gk20a_acr_bootstrap:104  [ERR]  ACR bootstrap failed",
             "nvgpu: 17000000.gpu              nvgpu_finalize_poweron:1287 [ERR]  Failed initialization for: g->ops.acr.acr_construct_execute",
         ];
-        assert!(start_failure(lines).unwrap().contains("ACR bootstrap failed"));
-        assert_eq!(
-            start_failure(["nvgpu: 17000000.gpu x:1 [ERR] error notifier set to 31 for ch 479 owned by x"]),
-            None
-        );
+        let of = |driver, lines: &[&str]| start_failure(driver, lines.iter().copied());
+        assert!(of(GpuDriver::Nvgpu, &lines).unwrap().contains("ACR bootstrap failed"));
+        let notifier = "nvgpu: 17000000.gpu x:1 [ERR] error notifier set to 31 for ch 479 owned by x";
+        assert_eq!(of(GpuDriver::Nvgpu, &[notifier]), None);
+    }
+
+    #[test]
+    fn the_display_driver_of_an_orin_does_not_speak_for_its_gpu() {
+        let line = "NVRM: GPU 0000:00:00.0: RmInitAdapter failed! (0x62:0xffff:2477)";
+        for (driver, is_dead) in [
+            (GpuDriver::Nvgpu, false),
+            (GpuDriver::NvidiaTegra, true),
+            // One of several.
+            (GpuDriver::Nvidia, false),
+            (GpuDriver::None, false),
+        ] {
+            assert_eq!(start_failure(driver, [line]).is_some(), is_dead, "{driver:?}");
+            assert_eq!(is_about(driver, NVRM_START), driver != GpuDriver::Nvgpu, "{driver:?}");
+        }
+        let thor = GpuFacts { start_failure: Some(line.into()), ..GpuFacts::default() };
+        assert!(dead(&thor).unwrap().contains("RmInitAdapter"));
     }
 
     #[test]

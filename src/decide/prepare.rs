@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 
 use crate::decide::agenda::{Agenda, AgendaCell, QUARANTINE_STARTS};
 use crate::decide::arrange::{Arrangement, Readings, arrange};
+use crate::decide::gate::{BootSlots, Need, Unfit, gate};
+use crate::decide::gpu_health::GpuFacts;
 use crate::decide::run::{NOT_COLD, RunState};
 use crate::decide::start_state::{Known, start_state};
 use crate::decide::step::void;
@@ -16,7 +18,7 @@ use crate::model::ids::TrialId;
 use crate::model::journal::{Conditions, Judged, SetChanged};
 use crate::model::machine_setting::MachineSetting;
 use crate::model::settings::Start;
-use crate::model::start_state::{ColdProof, GpuTraces, StartState};
+use crate::model::start_state::{ColdProof, GpuTraces, StartState, TraceSources};
 
 /// Rule of the void by which a trial does not start because a setting of the machine is not as its cell asks.
 pub const SETTING_FAILED: &str = "setting-failed";
@@ -24,13 +26,17 @@ pub const SETTING_FAILED: &str = "setting-failed";
 /// Rule of the void by which a warm trial does not start because the machine could not be made warm.
 pub const NOT_WARM: &str = "not-warm";
 
-/// What is to be looked at before a trial.
+/// What is to be looked at. Each is left out where nothing can follow from it: a look is paid for before every trial.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Look {
     /// The settings that the run changes.
     pub settings: BTreeSet<MachineSetting>,
-    /// Whether the traces of the GPU's use are needed: only where nothing of this run used it in this boot.
-    pub traces: bool,
+    /// The traces of the GPU's use: only where nothing of this run used it in this boot.
+    pub traces: Option<TraceSources>,
+    /// Whether the GPU works.
+    pub gpu: bool,
+    /// Tries of the boot slots: they change from boot to boot.
+    pub slots: bool,
 }
 
 /// What the machine showed.
@@ -40,6 +46,10 @@ pub struct Survey {
     pub readings: Readings,
     /// The traces of the GPU's use, if they were asked for.
     pub traces: Option<GpuTraces>,
+    /// Whether the GPU works, if that was asked for.
+    pub gpu: GpuFacts,
+    /// Tries of the boot slots, if they were asked for.
+    pub slots: BootSlots,
     /// Milliseconds since the machine started, if it says so.
     pub uptime_ms: Option<u64>,
 }
@@ -78,18 +88,40 @@ pub enum Preparation {
     Void(Judged),
 }
 
-/// What to look at before the next trial of a run that stands at `state`.
-pub fn look(state: &RunState, agenda: &Agenda) -> Look {
+/// What to look at before settings are changed by a run that stands at `state`.
+pub fn look_at_settings(state: &RunState, agenda: &Agenda) -> Look {
     let asked = agenda.cells.iter().flat_map(|cell| cell.asked.keys().copied());
-    Look { settings: asked.chain(state.changed.settings()).collect(), traces: state.position == 0 }
+    Look { settings: asked.chain(state.changed.settings()).collect(), ..Look::default() }
+}
+
+/// What to look at before the next trial, of cell number `cell`, of a run that stands at `state`.
+pub fn look(state: &RunState, agenda: &Agenda, cell: usize) -> Look {
+    let is_first = state.position == 0;
+    let sources = match agenda.cells.iter().all(|cell| cell.start == Start::Any) {
+        true => TraceSources::Files,
+        false => TraceSources::FilesAndPrograms,
+    };
+    Look {
+        traces: is_first.then_some(sources),
+        gpu: agenda.cells[cell].uses_gpu,
+        slots: is_first,
+        ..look_at_settings(state, agenda)
+    }
 }
 
 /// What is done about `trial` of cell number `cell`, on a machine that shows `survey`.
 pub fn prepare(state: &RunState, agenda: &Agenda, cell: usize, trial: TrialId, survey: &Survey) -> Preparation {
     let plan = &agenda.cells[cell];
     let start = start_of(state, survey.traces.as_ref());
-    if plan.start == Start::Cold && !start.is_cold() {
-        return not_cold(state, agenda, trial, &start);
+    let need = Need { gpu: plan.uses_gpu, cold: plan.start == Start::Cold };
+    match gate(need, &survey.slots, &survey.gpu, &start) {
+        None => {}
+        // A boot that was not made for a cold trial may be ended for one; in one that was, another would be as warm.
+        Some(Unfit::NotCold(why)) if agenda.may_reboot && !state.made => {
+            return Preparation::Reboot { why, power_mode: None };
+        }
+        Some(Unfit::NotCold(why)) => return Preparation::Void(void(trial, NOT_COLD, why)),
+        Some(unfit) => return Preparation::Void(void(trial, unfit.rule(), unfit.to_string())),
     }
     match arrange(&plan.asked, &survey.readings, &state.changed, &agenda.power_modes) {
         Arrangement::Done => {}
@@ -128,15 +160,6 @@ fn start_of(state: &RunState, traces: Option<&GpuTraces>) -> StartState {
         },
     };
     StartState { warmed_by: state.warmth.by.clone(), ..start }
-}
-
-/// A boot that was not made for a cold trial may be ended for one; in one that was, another would be as warm.
-fn not_cold(state: &RunState, agenda: &Agenda, trial: TrialId, start: &StartState) -> Preparation {
-    let why = format!("the boot is not cold ({}, rule {}): {}", start.cold, start.rule, start.because.join("; "));
-    if agenda.may_reboot && !state.made {
-        return Preparation::Reboot { why, power_mode: None };
-    }
-    Preparation::Void(void(trial, NOT_COLD, why))
 }
 
 fn by_reboot(agenda: &Agenda, trial: TrialId, change: SetChanged) -> Preparation {

@@ -90,6 +90,15 @@ pub enum GpuDriver {
     Nvidia,
 }
 
+/// Where traces of the GPU's use are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TraceSources {
+    /// In files: it costs microseconds.
+    Files,
+    /// In files, and by asking a program of the driver, which may take a second.
+    FilesAndPrograms,
+}
+
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {

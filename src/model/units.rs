@@ -1,6 +1,7 @@
-//! Quantities: times on the three clocks that matter, and byte counts.
+//! Quantities: times on the three clocks that matter, frequencies, and byte counts.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -40,6 +41,31 @@ mod rfc3339_ms {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<DateTime<Utc>, D::Error> {
         let text = std::borrow::Cow::<str>::deserialize(d)?;
         DateTime::parse_from_rfc3339(&text).map(|t| t.with_timezone(&Utc)).map_err(D::Error::custom)
+    }
+}
+
+/// The lowest and the highest frequency that a governor may choose; as text `MIN-MAX Hz`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockRange {
+    /// In Hz.
+    pub min_hz: u64,
+    /// In Hz.
+    pub max_hz: u64,
+}
+
+impl fmt::Display for ClockRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{} Hz", self.min_hz, self.max_hz)
+    }
+}
+
+impl FromStr for ClockRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let range = text.strip_suffix(" Hz").and_then(|range| range.split_once('-'));
+        let range = range.and_then(|(min, max)| Some(Self { min_hz: min.parse().ok()?, max_hz: max.parse().ok()? }));
+        range.ok_or_else(|| format!("{text:?} is not of the form MIN-MAX Hz"))
     }
 }
 

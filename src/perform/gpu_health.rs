@@ -1,11 +1,14 @@
 //! What nvgpu and the kernel say of a Jetson's GPU, read before a trial without waking it.
 
-use crate::decide::gpu_health::{self as decide, GpuFacts};
+use crate::decide::evidence::kernel_messages;
+use crate::decide::gpu_health::{GpuFacts, is_about, is_gpu_clock, is_start_failure, start_failure};
 use crate::model::evidence::Fact;
-use crate::model::kernel_log::KernelFault;
 use crate::model::outcome::Outcome;
+use crate::model::start_state::GpuDriver;
+use crate::perform::evidence::kernel_log;
 use crate::perform::host::Sysroot;
 use crate::perform::kmsg;
+use crate::perform::start_state::driver;
 
 /// Where nvgpu's device may be, by kernel: JetPack 6 and 7, then 5, then the links to either.
 pub(super) const NVGPU_DEVICES: [&str; 5] = [
@@ -21,46 +24,64 @@ const NODES: &str = "dev/nvgpu/igpu0";
 
 /// The GPU's health in this boot, as far as it was looked at.
 #[derive(Debug, Default)]
-pub(super) struct GpuHealth {
+pub struct GpuHealth {
     /// What the kernel said of a start that failed: of what came before the first trial, and of each trial.
     start_failure: Option<String>,
     has_looked_back: bool,
 }
 
 impl GpuHealth {
-    /// Why the GPU under `sysroot` cannot work, if it cannot. Machines without nvgpu are asked nothing.
-    pub(super) fn dead(&mut self, sysroot: &Sysroot) -> Option<String> {
-        let nodes = sysroot.entries(NODES);
-        nodes.known()?;
-        if !std::mem::replace(&mut self.has_looked_back, true) && sysroot.is_live() {
+    /// What the GPU under `sysroot` and the kernel say of it. Machines other than Jetsons are asked nothing.
+    pub fn facts(&mut self, sysroot: &Sysroot) -> GpuFacts {
+        let driver = driver(sysroot);
+        match driver {
+            GpuDriver::None | GpuDriver::Nvidia => return GpuFacts::default(),
+            GpuDriver::Nvgpu | GpuDriver::NvidiaTegra => {}
+        }
+        if !std::mem::replace(&mut self.has_looked_back, true) {
             // A kernel that may not be heard leaves the device's own words.
-            let lines = kmsg::all_lines(&sysroot.place(kmsg::DEVICE)).unwrap_or_default();
-            self.start_failure = decide::start_failure(lines.iter().map(String::as_str));
+            let lines = said_so_far(sysroot);
+            self.start_failure = start_failure(driver, lines.iter().map(String::as_str));
+        }
+        let start_failure = self.start_failure.clone();
+        if driver == GpuDriver::NvidiaTegra {
+            return GpuFacts { start_failure, ..GpuFacts::default() };
         }
         let attribute = |name: &str| {
             let read = NVGPU_DEVICES.iter().map(|device| sysroot.text(&format!("{device}/{name}")));
             read.into_iter().find(|fact| *fact != Fact::Absent).unwrap_or(Fact::Absent)
         };
         let clocks = sysroot.entries("sys/class/devfreq");
-        decide::dead(&GpuFacts {
-            nodes,
-            has_clock: clocks.known().is_some_and(|clocks| clocks.iter().any(|clock| decide::is_gpu_clock(clock))),
+        GpuFacts {
+            nodes: sysroot.entries(NODES),
+            has_clock: clocks.known().is_some_and(|clocks| clocks.iter().any(|clock| is_gpu_clock(clock))),
             runtime_status: attribute("power/runtime_status"),
             initialised: attribute("golden_img_status").and_then(|status| match status.as_str() {
                 "0" => Fact::Known(false),
                 "1" => Fact::Known(true),
                 _ => Fact::Garbled(status),
             }),
-            start_failure: self.start_failure.clone(),
-        })
+            start_failure,
+        }
     }
 
-    /// Takes note of what the kernel said during a trial.
-    pub(super) fn note(&mut self, outcome: &Outcome) {
-        let mut findings = outcome.kernel.known().into_iter().flatten().map(|found| &found.finding);
-        let dead = findings.find(|finding| finding.fault == KernelFault::GpuDead);
-        self.start_failure = self.start_failure.take().or(dead.map(|finding| finding.text.clone()));
+    /// Takes note of what the kernel said during a trial, and takes out what it said of another driver's device.
+    pub(super) fn note(&mut self, outcome: &mut Outcome, sysroot: &Sysroot) {
+        let driver = driver(sysroot);
+        let Fact::Known(findings) = &mut outcome.kernel else { return };
+        findings.retain(|found| is_about(driver, &found.finding.rule));
+        let failed = findings.iter().find(|found| is_start_failure(driver, &found.finding.rule));
+        self.start_failure = self.start_failure.take().or(failed.map(|found| found.finding.text.clone()));
     }
+}
+
+/// What the kernel said in this boot; of a captured tree, what was kept of it.
+fn said_so_far(sysroot: &Sysroot) -> Vec<String> {
+    if sysroot.is_live() {
+        return kmsg::all_lines(&sysroot.place(kmsg::DEVICE)).unwrap_or_default();
+    }
+    let log = sysroot.boot_id().map(|boot| kernel_log(sysroot, &boot));
+    log.ok().and_then(|log| log.known().map(|log| kernel_messages(log))).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -68,6 +89,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::decide::gpu_health::dead;
 
     const DEVICE: &str = NVGPU_DEVICES[0];
 
@@ -95,14 +117,14 @@ mod tests {
         let clock = ("sys/class/devfreq/17000000.gpu/cur_freq", "306000000");
         let alive = [clock, (status.as_str(), "suspended"), (golden.as_str(), "1")];
         let (_dir, sysroot) = board(&["power", "ctrl", "as"], &alive);
-        assert_eq!(GpuHealth::default().dead(&sysroot), None);
+        assert_eq!(dead(&GpuHealth::default().facts(&sysroot)), None);
         let (_dir, sysroot) = board(&["power"], &[(status.as_str(), "error"), (golden.as_str(), "0")]);
-        assert!(GpuHealth::default().dead(&sysroot).unwrap().contains("runtime_status"));
+        assert!(dead(&GpuHealth::default().facts(&sysroot)).unwrap().contains("runtime_status"));
         let (_dir, sysroot) = board(&["power"], &[(status.as_str(), "suspended"), (golden.as_str(), "0")]);
-        assert_eq!(GpuHealth::default().dead(&sysroot), None, "it was never powered on");
+        assert_eq!(dead(&GpuHealth::default().facts(&sysroot)), None, "it was never powered on");
         let (_dir, sysroot) = board(&["power", "ctrl", "as"], &alive[1..]);
-        assert!(GpuHealth::default().dead(&sysroot).unwrap().contains("devfreq"));
+        assert!(dead(&GpuHealth::default().facts(&sysroot)).unwrap().contains("devfreq"));
         let (_dir, sysroot) = board(&[], &[(status.as_str(), "error")]);
-        assert_eq!(GpuHealth::default().dead(&sysroot), None, "no nvgpu");
+        assert_eq!(dead(&GpuHealth::default().facts(&sysroot)), None, "no nvgpu");
     }
 }

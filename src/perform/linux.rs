@@ -33,11 +33,12 @@ use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
 use crate::perform::orphans::end_orphans;
 use crate::perform::processes::RunMark;
 use crate::perform::settings::{Reach, Tools, drop_page_cache, page_cache};
-use crate::perform::start_state::{UsedMark, traces, uptime_ms};
+use crate::perform::start_state::UsedMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
 use crate::perform::supervise::{
     Child, CompanionMark, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, Supervisor,
 };
+use crate::perform::survey::survey;
 use crate::perform::telemetry::GpuLoad;
 use crate::perform::witness::{Sampling, Witness};
 
@@ -145,11 +146,6 @@ impl<'a> Linux<'a> {
     fn launch(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), io::Error> {
         let trial = &started.get().trial;
         let cell = self.plan.cell_at(cell).ok_or_else(|| io::Error::other("the plan has no such cell"))?;
-        if may_use_gpu(&cell.settings, true)
-            && let Some(why) = self.witness.gpu_dead()
-        {
-            return Err(io::Error::other(why));
-        }
         let trial_dir = self.trial_dir(trial);
         make_trial_dir(&trial_dir, &self.invoker)?;
         let gpu = self.sysroot.has_gpu_nodes();
@@ -374,11 +370,8 @@ impl Machine for Linux<'_> {
     }
 
     fn survey(&mut self, look: &Look) -> Survey {
-        Survey {
-            readings: look.settings.iter().map(|setting| (*setting, self.reach().read(*setting))).collect(),
-            traces: look.traces.then(|| traces(&self.sysroot, self.used.read(&self.here))),
-            uptime_ms: uptime_ms(&self.sysroot),
-        }
+        let readings = look.settings.iter().map(|setting| (*setting, self.reach().read(*setting))).collect();
+        Survey { readings, ..survey(&self.sysroot, look, self.witness.gpu(), || self.used.read(&self.here)) }
     }
 
     fn set(&mut self, change: &Durable<SetChanged>) -> Result<(), String> {

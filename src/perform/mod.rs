@@ -46,7 +46,9 @@ pub mod companion;
 pub mod injector;
 pub mod telemetry;
 
-mod gpu_health;
+pub mod gpu_health;
+
+pub mod survey;
 
 mod kmsg;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::decide::agenda::Agenda;
 use crate::decide::arrange::{self, Arrangement};
 use crate::decide::classify::signal_name;
-use crate::decide::prepare::{Preparation, SETTING_FAILED, look, prepare};
+use crate::decide::prepare::{Preparation, SETTING_FAILED, look, look_at_settings, prepare};
 use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::{IllegalEvent, Phase, RunState};
 use crate::decide::step::{Step, decide, void};
@@ -272,7 +272,7 @@ impl<'a> Runner<'a> {
 
     /// Reboots for a trial of `cell`, into its power mode: a switch in the boot of a cold trial would power the GPU up.
     fn reboot_for(&mut self, why: String, cell: usize) -> Result<Option<RebootAsked>, RunError> {
-        let survey = self.machine.survey(&look(&self.state, self.agenda));
+        let survey = self.machine.survey(&look_at_settings(&self.state, self.agenda));
         let agenda = self.agenda;
         let mut changed = self.state.changed.clone();
         changed.booted();
@@ -300,7 +300,7 @@ impl<'a> Runner<'a> {
 
     /// Does one thing on the way to a trial that is due, or starts it; tells of a reboot that it asked for.
     fn approach(&mut self, cell: usize, trial: TrialId, role: Role) -> Result<Option<RebootAsked>, RunError> {
-        let survey = self.machine.survey(&look(&self.state, self.agenda));
+        let survey = self.machine.survey(&look(&self.state, self.agenda, cell));
         match prepare(&self.state, self.agenda, cell, trial.clone(), &survey) {
             Preparation::Start(conditions) => self.trial(cell, trial, role, conditions)?,
             Preparation::Warm { cell, trial, conditions } => self.trial(cell, trial, Role::Warming, conditions)?,
@@ -337,7 +337,7 @@ impl<'a> Runner<'a> {
     }
 
     fn next_to_put_back(&mut self) -> Arrangement {
-        let survey = self.machine.survey(&look(&self.state, self.agenda));
+        let survey = self.machine.survey(&look_at_settings(&self.state, self.agenda));
         arrange::restore(&survey.readings, &self.state.changed, &self.agenda.power_modes)
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::model::evidence::Fact;
 use crate::model::ids::{BootId, TrialId};
-use crate::model::start_state::{GpuDriver, GpuTraces, Process};
+use crate::model::start_state::{GpuDriver, GpuTraces, Process, TraceSources};
 use crate::perform::files::write_replaceably;
 use crate::perform::host::{Command, Keep, Limit, Sysroot, TEXT_BYTES_MAX};
 use crate::perform::machine::MachineError;
@@ -48,7 +48,7 @@ const HARMLESS: &str = "nvidia-persiste";
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// What `sysroot` shows; `marked_by` is the trial of ours that left its mark.
-pub fn traces(sysroot: &Sysroot, marked_by: Option<String>) -> GpuTraces {
+pub fn traces(sysroot: &Sysroot, marked_by: Option<String>, sources: TraceSources) -> GpuTraces {
     let driver = driver(sysroot);
     let processes = if driver == GpuDriver::None { Vec::new() } else { processes(sysroot) };
     let named = |names: &[&str]| -> Vec<Process> {
@@ -77,7 +77,10 @@ pub fn traces(sysroot: &Sysroot, marked_by: Option<String>) -> GpuTraces {
             GpuDriver::Nvidia => Fact::Known(sysroot.exists("sys/module/nvidia_uvm")),
             GpuDriver::None | GpuDriver::Nvgpu | GpuDriver::NvidiaTegra => Fact::Absent,
         },
-        accounted: if driver == GpuDriver::Nvidia { accounted(sysroot) } else { Fact::Absent },
+        accounted: match (driver, sources) {
+            (GpuDriver::Nvidia, TraceSources::FilesAndPrograms) => accounted(sysroot),
+            (_, TraceSources::Files | TraceSources::FilesAndPrograms) => Fact::Absent,
+        },
         holders: if driver == GpuDriver::None { Fact::Absent } else { holders(sysroot, &processes) },
         clients: match driver {
             GpuDriver::Nvgpu => {
@@ -100,7 +103,7 @@ pub fn uptime_ms(sysroot: &Sysroot) -> Option<u64> {
 }
 
 /// Orins have files of the desktop driver as well: nvgpu is looked for first.
-fn driver(sysroot: &Sysroot) -> GpuDriver {
+pub(super) fn driver(sysroot: &Sysroot) -> GpuDriver {
     if sysroot.exists("dev/nvgpu") || sysroot.exists("dev/nvhost-gpu") {
         return GpuDriver::Nvgpu;
     }
@@ -267,7 +270,10 @@ mod tests {
     /// Rule and proof of a board's tree, and what it rests on.
     fn judged(board: &str, scenario: Option<&str>) -> (String, ColdProof, String) {
         let tree = assemble(board, scenario);
-        let state = start_state(&traces(&Sysroot::new(tree.path().into()), None), Known::default());
+        let state = start_state(
+            &traces(&Sysroot::new(tree.path().into()), None, TraceSources::FilesAndPrograms),
+            Known::default(),
+        );
         (state.rule, state.cold, state.because.join("; "))
     }
 
@@ -302,7 +308,7 @@ mod tests {
                 std::os::unix::fs::symlink(target, dir.join(fd.to_string())).unwrap();
             }
         };
-        let look = || traces(&Sysroot::new(tree.path().into()), None);
+        let look = || traces(&Sysroot::new(tree.path().into()), None, TraceSources::Files);
         process(1, "systemd", &["/dev/null"]);
         process(40, "nvidia-persiste", &["/dev/nvidia0", "/dev/nvidiactl"]);
         process(41, "dockerd", &["socket:[12]"]);
@@ -332,11 +338,12 @@ mod tests {
         answer("nvidia-smi-accounting-mode.csv", "Enabled\n");
         answer("nvidia-smi-accounted-apps.csv", "4711\n4712\n");
         fs::write(&information, "GPU UUID: GPU-????????-????\n").unwrap();
-        assert_eq!(traces(&sysroot(), None).accounted, Fact::Absent);
+        assert_eq!(traces(&sysroot(), None, TraceSources::FilesAndPrograms).accounted, Fact::Absent);
         fs::write(&information, "GPU UUID: GPU-01234567-89ab\n").unwrap();
-        assert_eq!(traces(&sysroot(), None).accounted, Fact::Known(2));
+        assert_eq!(traces(&sysroot(), None, TraceSources::FilesAndPrograms).accounted, Fact::Known(2));
+        assert_eq!(traces(&sysroot(), None, TraceSources::Files).accounted, Fact::Absent);
         answer("nvidia-smi-accounting-mode.csv", "Enabled\nDisabled\n");
-        assert_eq!(traces(&sysroot(), None).accounted, Fact::Absent);
+        assert_eq!(traces(&sysroot(), None, TraceSources::FilesAndPrograms).accounted, Fact::Absent);
     }
 
     #[test]

@@ -54,9 +54,9 @@ impl Witness {
         Self { telemetry: Telemetry::new(sysroot.clone()), sysroot, gpu: GpuHealth::default(), trial: None }
     }
 
-    /// Why the GPU of this machine cannot work in this boot, if it cannot: then no trial that may use it should start.
-    pub fn gpu_dead(&mut self) -> Option<String> {
-        self.gpu.dead(&self.sysroot)
+    /// The GPU's health, of which the kernel's words during a trial are a part.
+    pub fn gpu(&mut self) -> &mut GpuHealth {
+        &mut self.gpu
     }
 
     /// Begins to heed a trial, right before its child exists.
@@ -101,7 +101,7 @@ impl Witness {
             false => Whose::Unnamed,
         };
         outcome.kernel = lines.and_then(|lines| Fact::Known(kernel_findings(lines.iter().map(String::as_str), whose)));
-        self.gpu.note(outcome);
+        self.gpu.note(outcome, &self.sysroot);
     }
 
     /// Lets go of a trial whose child never came to be.

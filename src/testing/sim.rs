@@ -423,7 +423,7 @@ impl Machine for SimMachine<'_> {
             bystanders: Vec::new(),
             uptime_ms: Some(self.clock),
         };
-        Survey { readings, traces: look.traces.then_some(traces), uptime_ms: Some(self.clock) }
+        Survey { readings, traces: look.traces.map(|_| traces), uptime_ms: Some(self.clock), ..Survey::default() }
     }
 
     fn set(&mut self, change: &Durable<SetChanged>) -> Result<(), String> {

@@ -120,7 +120,7 @@ fn a_mode_is_put_back_after_the_harness_was_killed() {
     let script = format!("stage A.copy; take {}; done", bench.path("tokens").display());
     let arguments = ["run", &file, "--sysroot", board.root(), "--allow-power-mode", "--script", &script];
     let mut harness = bench.spawn(&arguments);
-    bench.await_journal("modes-001", |journal| journal.contains("A.copy"));
+    bench.await_journal("modes-001", |journal| journal.contains("\"stage\":\"A.copy\""));
     kill_process(Pid::from_child(&harness), Signal::KILL).unwrap();
     harness.wait().unwrap();
     assert_eq!(board.id(), "0", "nobody could put it back");
@@ -141,7 +141,7 @@ fn a_run_that_rests_leaves_the_machine_as_it_found_it() {
     let script = format!("stage A.copy; take {}; done", bench.path("tokens").display());
     let arguments = ["run", &file, "--sysroot", board.root(), "--allow-power-mode", "--script", &script];
     let mut harness = bench.spawn(&arguments);
-    bench.await_journal("modes-001", |journal| journal.contains("A.copy"));
+    bench.await_journal("modes-001", |journal| journal.contains("\"stage\":\"A.copy\""));
     bench.run(&["stop"]).ends(0);
     bench.write("tokens/1", "");
     harness.wait().unwrap();
@@ -193,6 +193,20 @@ fn a_cold_trial_runs_in_a_cold_boot_with_its_proof_and_the_next_in_another() {
     let journal = bench.journal("cold-001");
     assert_eq!(journal.matches("\"cold\":\"consistent\"").count(), 2, "{journal}");
     assert!(journal.contains("\"prior_end\":\"planned\""), "{journal}");
+}
+
+#[test]
+fn a_trial_that_the_machine_is_not_fit_for_never_starts() {
+    for (scenario, words) in [
+        ("gpu-acr-dead", "\"rule\":\"gpu-dead\""),
+        ("retry-counter-low", "retry-counter: slot A has 1 of 3 tries left"),
+    ] {
+        let (bench, board) = (Bench::new(), Board::new(Some(scenario)));
+        let file = bench.write("any.toml", &matrix("any", 1, "").replace("\"cpu\"", "\"auto\""));
+        bench.run(&["run", &file, "--sysroot", board.root()]).ends(3);
+        let journal = bench.journal("any-001");
+        assert!(journal.contains(words) && !journal.contains("\"started\""), "{scenario}: {journal}");
+    }
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn agenda(may_reboot: bool) -> Agenda {
         power_mode: None,
         asked,
         drop_caches: false,
+        uses_gpu: true,
         may_taint: true,
         warms: true,
         cannot: None,
@@ -74,7 +75,7 @@ impl Told {
             uptime_ms: Some(50_000),
         };
         let readings = Readings::from([(MachineSetting::PowerMode, Fact::Known("15W (0)".to_owned()))]);
-        let survey = Survey { readings, traces: Some(traces), uptime_ms: Some(50_000) };
+        let survey = Survey { readings, traces: Some(traces), uptime_ms: Some(50_000), ..Survey::default() };
         let mut told = Self { agenda, state, boots: 0, survey };
         let digest = ContentDigest::of(b"");
         told.tell(Event::Opened(Box::new(Opened {

@@ -2,7 +2,8 @@
 //! whether its packages belong together.
 
 use super::{Check, CheckState, Fact, Sysroot};
-use crate::perform::evidence::{kernel_log, retry_count};
+use crate::decide::gate::BootSlots;
+use crate::perform::evidence::{boot_slots, kernel_log};
 
 /// Device nodes of nvgpu, and one that is there only once the GPU was powered on.
 const NVGPU: &str = "dev/nvgpu/igpu0";
@@ -63,14 +64,15 @@ fn health_check(sysroot: &Sysroot) -> Option<Check> {
 fn slots_check(sysroot: &Sysroot) -> Option<Check> {
     const NAME: &str = "boot-slots";
     const MENDING: &str = "sudo systemctl restart nv-l4t-bootloader-config.service, then look again";
-    let count = |name: &str| retry_count(sysroot, name);
-    match (count("RootfsRetryCountMax"), count("RootfsRetryCountA"), count("RootfsRetryCountB")) {
-        (Fact::Known(most), Fact::Known(a), Fact::Known(b)) if a.min(b) < most => {
-            let finding = format!(
-                "tries left are {a} and {b} of {most}: every reset may use one up, and a slot without tries does not boot"
-            );
-            Some(Check::bad(NAME, CheckState::Failure, finding, MENDING))
-        }
+    let slots = boot_slots(sysroot);
+    if let Some((slot, left, most)) = slots.low() {
+        let finding = format!(
+            "slot {slot} has {left} of {most} tries left: every reset may use one up, and a slot without tries does not boot"
+        );
+        return Some(Check::bad(NAME, CheckState::Failure, finding, MENDING));
+    }
+    let BootSlots { most, a, b } = slots;
+    match (most, a, b) {
         (Fact::Known(most), Fact::Known(_), Fact::Known(_)) => {
             Some(Check::ok(NAME, format!("both boot slots have {most} of {most} tries left")))
         }

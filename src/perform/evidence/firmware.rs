@@ -2,6 +2,7 @@
 //! does not boot any more.
 
 use super::{ATTRIBUTE, Collector};
+use crate::decide::gate::BootSlots;
 use crate::model::evidence::Fact;
 use crate::perform::host::Sysroot;
 
@@ -27,8 +28,14 @@ pub(super) fn read(collector: &mut Collector<'_>) {
     }
 }
 
-/// The counter in the variable `name`, such as `RootfsRetryCountA`.
-pub fn retry_count(sysroot: &Sysroot, name: &str) -> Fact<u32> {
+/// Tries that the boot slots have left.
+pub fn boot_slots(sysroot: &Sysroot) -> BootSlots {
+    let [most, a, b] = ["Max", "A", "B"].map(|which| retry_count(sysroot, &format!("RootfsRetryCount{which}")));
+    BootSlots { most, a, b }
+}
+
+/// The counter in the variable `name`.
+fn retry_count(sysroot: &Sysroot, name: &str) -> Fact<u32> {
     sysroot.bytes(&format!("{VARIABLES}/{name}-{VENDOR}"), ATTRIBUTE).and_then(|bytes| {
         let value: Option<[u8; 4]> = bytes.get(4..8).and_then(|value| value.try_into().ok());
         value.map_or_else(|| Fact::Garbled(format!("{bytes:02x?}")), |value| Fact::Known(u32::from_le_bytes(value)))

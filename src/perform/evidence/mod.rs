@@ -24,7 +24,7 @@ mod save;
 
 use std::collections::BTreeMap;
 
-pub use firmware::retry_count;
+pub use firmware::boot_slots;
 pub use journal::{journal_storage, kernel_log, read_boots};
 pub use kernel::clock;
 pub use nvme::drives;

@@ -5,15 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sysroot::Sysroot;
 use crate::model::evidence::Fact;
-
-/// The lowest and the highest frequency that a governor may choose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClockRange {
-    /// In Hz.
-    pub min_hz: u64,
-    /// In Hz.
-    pub max_hz: u64,
-}
+use crate::model::units::ClockRange;
 
 /// The clocks of a machine; more than one range where it has more than one domain.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

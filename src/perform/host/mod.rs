@@ -14,8 +14,8 @@ mod clocks;
 use chrono::Utc;
 use rustix::time::{ClockId, clock_gettime};
 
-pub use clocks::{ClockRange, Clocks};
-pub use command::{Answer, Command, ask, run_briefly};
+pub use clocks::Clocks;
+pub use command::{Answer, Command, ask, find_program, run_briefly};
 pub use facts::{MACHINE_SCHEMA, MachineFacts};
 pub use sysroot::{CAPTURE_FILE, COMMANDS, Captured, Keep, Limit, Recording, Sysroot, TEXT_BYTES_MAX};
 

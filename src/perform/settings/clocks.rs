@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Reach, Setting, SettingError};
-use crate::decide::arrange::{ClockRange, clock_cap_hz};
+use crate::decide::arrange::clock_cap_hz;
 use crate::model::evidence::Fact;
 use crate::model::matrix::Tool;
+use crate::model::units::ClockRange;
 
 /// How long jetson_clocks may take.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ mod history;
 mod question;
 mod standing;
 
-pub use course::{Course, Seeing};
+pub use course::{Answer, Course, OtherOrder, Seeing, is_preparation, is_same_fault};
 pub use history::{Direction, History, Revision};
 pub use question::{Flip, QuestionError, QuestionKind, axes, levels, revisions, sequence};
 pub use standing::{Evidence, FindingKind, STANDING_SCHEMA, Standing};

@@ -8,6 +8,8 @@ pub mod board;
 
 pub mod campaigns;
 
+pub mod matrix;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Where a campaign stands: a fold of the journal, and what comes next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Campaign, Place, Question};
 use crate::decide::bisect::knobs::{self, Knobs};
@@ -22,6 +22,11 @@ const OTHER_FAULTS_MAX: u32 = 3;
 
 /// How the journal names the preparation of a revision.
 const PREPARE: &str = "prepare ";
+
+/// Whether a hook prepared a revision: a boot in which one did is not cold any more.
+pub fn is_preparation(hooked: &Hooked) -> bool {
+    hooked.hook.starts_with(PREPARE)
+}
 
 /// How it says that it went well.
 const PREPARED: &str = "prepared";
@@ -87,6 +92,8 @@ pub struct Course {
     pub(super) excluded: u64,
     /// Places of which nothing more is asked, and why.
     pub(super) aside: BTreeMap<Place, String>,
+    /// Revisions that are prepared.
+    prepared: BTreeSet<String>,
     /// The place that was asked for last, and whether it has got its counted trial.
     asked: Option<(Place, bool)>,
 }
@@ -122,6 +129,7 @@ impl Course {
             other_at: BTreeMap::new(),
             excluded: 0,
             aside: BTreeMap::new(),
+            prepared: BTreeSet::new(),
             asked: None,
         }
     }
@@ -292,7 +300,8 @@ impl Course {
             let Question::Sequence { layers, .. } = &self.question else { return None };
             let labels: Vec<&str> =
                 cell.settings.linear4bit()?.sequence.iter().map(|layer| layer.label.as_str()).collect();
-            let is_it = |indices: &Vec<usize>| indices.iter().map(|&index| layers[index].as_str()).eq(labels.iter().copied());
+            let is_it =
+                |indices: &Vec<usize>| indices.iter().map(|&index| layers[index].as_str()).eq(labels.iter().copied());
             self.other_orders().iter().position(is_it).map(Place::Order)
         })
     }
@@ -332,7 +341,7 @@ impl Course {
         match judgement.verdict.counted() {
             Counted::Clean => self.see(place, Seeing::Counted(Seen::Clean)),
             Counted::Fault => {
-                let signature = judgement.signature.clone().unwrap_or_else(|| bare(judgement.verdict));
+                let signature = judgement.fault_signature();
                 // The search begins at the bad end: the first fault there is the one that is searched.
                 let wanted = self.signature.get_or_insert_with(|| signature.clone());
                 if is_same_fault(wanted, &signature) {
@@ -352,15 +361,24 @@ impl Course {
     }
 
     fn hooked(&mut self, hooked: &Hooked) {
-        let (Question::Revisions { history, .. }, Engine::Revisions(search)) = (&self.question, &mut self.engine) else {
+        let (Question::Revisions { history, .. }, Engine::Revisions(search)) = (&self.question, &mut self.engine)
+        else {
             return;
         };
         let Some(id) = hooked.hook.strip_prefix(PREPARE) else { return };
         let Some(position) = history.revisions.iter().position(|revision| revision.id == id) else { return };
         match hooked.ended == PREPARED {
-            true => search.set_built(position),
+            true => {
+                self.prepared.insert(id.to_owned());
+                search.set_built(position);
+            }
             false => self.set_aside(Place::At(position), hooked.ended.clone()),
         }
+    }
+
+    /// Whether revision `id` is known to be prepared, or known not to be preparable.
+    pub fn is_prepared(&self, id: &str) -> bool {
+        self.prepared.contains(id)
     }
 
     /// What the journal says of a preparation of revision `id`: `failure` in words, if it failed.
@@ -394,13 +412,9 @@ impl Course {
     }
 }
 
-fn bare(verdict: Verdict) -> Signature {
-    Signature { verdict, status: None, place: None, stage: None }
-}
-
 /// Whether two faults are the same. A place or words identify one by themselves; the stage of a reboot is the last that
 /// was recorded, and may be an earlier one. Otherwise the stage tells faults apart.
-pub(super) fn is_same_fault(one: &Signature, other: &Signature) -> bool {
+pub fn is_same_fault(one: &Signature, other: &Signature) -> bool {
     let same = one.verdict == other.verdict && one.status == other.status && one.place == other.place;
     same && (one.place.is_some() || one.verdict == Verdict::Reboot || one.stage == other.stage)
 }

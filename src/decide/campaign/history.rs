@@ -126,8 +126,7 @@ mod tests {
     fn a_fault_of_a_side_branch_is_not_in_its_sibling() {
         // 0 is good; 1 and 2 are siblings, 3 merges them.
         let revisions = vec![revision(&[]), revision(&[0]), revision(&[0]), revision(&[1, 2])];
-        let history =
-            History { repo: String::new(), direction: Direction::Fault, first_parent: false, revisions };
+        let history = History { repo: String::new(), direction: Direction::Fault, first_parent: false, revisions };
         let order = history.order();
         assert_eq!(bad_under(&order, 0), [0, 1, 2, 3]);
         assert_eq!(bad_under(&order, 1), [1, 3]);

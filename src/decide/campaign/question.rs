@@ -125,7 +125,8 @@ pub fn levels(
         None if bad == 0 => labels.len() - 1,
         None if bad + 1 == labels.len() => 0,
         None => {
-            let message = format!("`{}` lies between the levels of `{name}`, so the good end may be either", labels[bad]);
+            let message =
+                format!("`{}` lies between the levels of `{name}`, so the good end may be either", labels[bad]);
             return cannot(message, format!("name it: --good {} or --good {}", labels[0], labels[labels.len() - 1]));
         }
     };
@@ -201,7 +202,18 @@ impl Question {
         }
     }
 
-    /// What each element of a set is.
+    /// What the elements of a set are called, and, where they are items of a sequence, which of them are the same.
+    pub fn elements(&self) -> (Vec<String>, Option<Vec<u8>>) {
+        match self {
+            Question::Axes { flips, .. } => {
+                (flips.iter().map(|flip| format!("{}={}", flip.axis, flip.from)).collect(), None)
+            }
+            Question::Sequence { layers, .. } => (layers.clone(), self.items()),
+            Question::Levels { .. } | Question::Revisions { .. } => (Vec::new(), None),
+        }
+    }
+
+    /// Which items of a sequence are the same.
     pub(super) fn items(&self) -> Option<Vec<u8>> {
         let Question::Sequence { layers, .. } = self else { return None };
         let item = |label: &String| layers.iter().position(|other| other == label).unwrap_or_default() as u8;

@@ -243,7 +243,10 @@ fn words_of(course: &Course, answer: &Answer) -> (FindingKind, Vec<String>) {
                 name(course, Place::At(*level)),
                 rate(*counts)
             );
-            (FindingKind::NotMonotone, vec![sentence, "Compare the levels one by one: `jetfault run` them all.".to_owned()])
+            (
+                FindingKind::NotMonotone,
+                vec![sentence, "Compare the levels one by one: `jetfault run` them all.".to_owned()],
+            )
         }
     }
 }
@@ -279,7 +282,10 @@ fn knobs_words(course: &Course, answer: &knobs::Answer) -> (FindingKind, Vec<Str
             (FindingKind::Found, vec![sentence])
         }
         knobs::Answer::Found { set: 0, probability } => {
-            let sentence = format!("NONE IS LOAD-BEARING ({:.1} % posterior): the fault comes with all flipped.", 100.0 * probability);
+            let sentence = format!(
+                "NONE IS LOAD-BEARING ({:.1} % posterior): the fault comes with all flipped.",
+                100.0 * probability
+            );
             (FindingKind::Found, vec![sentence])
         }
         knobs::Answer::Found { set, probability } => {
@@ -299,7 +305,10 @@ fn knobs_words(course: &Course, answer: &knobs::Answer) -> (FindingKind, Vec<Str
         }
     };
     if !masked.is_empty() {
-        sentences.push(format!("MASKED: {}: flipped alone it fails in another way; nothing is said of it.", masked.join(", ")));
+        sentences.push(format!(
+            "MASKED: {}: flipped alone it fails in another way; nothing is said of it.",
+            masked.join(", ")
+        ));
     }
     (finding, sentences)
 }
@@ -354,7 +363,8 @@ fn since_words(course: &Course, answer: &since::Answer) -> (FindingKind, Vec<Str
         }
         Since::Undecided { from, to } => {
             let first = if from == 0 { "the good end or before it".to_owned() } else { hypothesis(course, from) };
-            let sentence = format!("INCONCLUSIVE: 95 % of the posterior lie between {first} and {}.", hypothesis(course, to));
+            let sentence =
+                format!("INCONCLUSIVE: 95 % of the posterior lie between {first} and {}.", hypothesis(course, to));
             (FindingKind::Inconclusive, vec![sentence])
         }
         Since::Drifted { before, after } => {
@@ -405,7 +415,11 @@ fn found_words(course: &Course, (from, to): (usize, usize), probability: f64, co
     };
     let which = match from == to {
         true => hypothesis(course, from),
-        false => format!("one of {} to {} (those between cannot be tested)", hypothesis(course, from), hypothesis(course, to)),
+        false => format!(
+            "one of {} to {} (those between cannot be tested)",
+            hypothesis(course, from),
+            hypothesis(course, to)
+        ),
     };
     let (bad, good) = (sum(true, to), sum(false, from));
     vec![

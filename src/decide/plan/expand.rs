@@ -59,6 +59,7 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         cells,
         warming,
         tools: matrix.tools.clone(),
+        campaign: None,
     };
     plan.needs = needs(&plan);
     if plan.needs.trials > PLAN_TRIALS_MAX {
@@ -70,7 +71,7 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
 
 /// The cell that makes the machine warm, if any of `cells` asks for that: one layer of 256x256, in a process of its own,
 /// which is what closed the window in the report of bitsandbytes issue 1936.
-fn warming(cells: &[Cell]) -> Result<Option<Box<Cell>>, PlanError> {
+pub(super) fn warming(cells: &[Cell]) -> Result<Option<Box<Cell>>, PlanError> {
     if cells.iter().all(|cell| cell.settings.start != Start::Warm) {
         return Ok(None);
     }

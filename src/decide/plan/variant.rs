@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::expand::{Expansion, push_label};
-use super::{Cell, PlanError};
-use crate::model::matrix::{Axis, Draft, Level, Matrix};
-use crate::model::settings::WorkloadSettings;
+use super::expand::{Expansion, push_label, warming};
+use super::needs::needs;
+use super::{Cell, Needs, PLAN_SCHEMA, PLAN_VERSION, Plan, PlanError};
+use crate::decide::campaign::Campaign;
+use crate::model::matrix::{Axis, Draft, Level, Matrix, TrialsRule};
+use crate::model::settings::{Start, WorkloadSettings};
 
 /// A cell in the making.
 #[derive(Debug)]
@@ -21,13 +23,7 @@ impl<'m> Variant<'m> {
     /// The baseline of `matrix`.
     pub fn baseline(matrix: &'m Matrix) -> Self {
         let levels = matrix.axes.iter().map(|axis| (axis.name.clone(), axis.baseline.clone()));
-        Self {
-            matrix,
-            draft: matrix.baseline(),
-            levels: levels.collect(),
-            label: String::new(),
-            chosen: Vec::new(),
-        }
+        Self { matrix, draft: matrix.baseline(), levels: levels.collect(), label: String::new(), chosen: Vec::new() }
     }
 
     /// Takes another level of an axis; none keeps the baseline's.
@@ -77,4 +73,54 @@ impl<'m> Variant<'m> {
         matrix.judge(findings)?;
         Ok(cells.pop())
     }
+}
+
+/// The plan of a campaign: the cells next to its bad end, none of which has rounds of its own, and what the most runs
+/// that it may take would need.
+///
+/// # Errors
+/// If the bad end is impossible or excluded.
+pub fn campaign_plan(matrix: &Matrix, campaign: Campaign) -> Result<Plan, PlanError> {
+    let question = &campaign.question;
+    let mut cells: Vec<Cell> = Vec::new();
+    for place in question.first_places() {
+        match (question.cell(matrix, place), place == question.bad_end()) {
+            (Ok(Some(cell)), _) if cells.iter().all(|other| other.id != cell.id) => cells.push(cell),
+            (Ok(None), true) => {
+                let message = "an `[[exclude]]` entry excludes the bad end of the search";
+                return Err(matrix.trials_error(message, "remove it, or search something else").into());
+            }
+            (Err(error), true) => return Err(error),
+            // What is impossible or excluded is set aside when it comes up.
+            (Ok(_), _) | (Err(_), false) => {}
+        }
+    }
+    let runs = u64::from(question.runs_max());
+    let name = format!("{}-{}", matrix.name, question.kind());
+    let warming = warming(&cells)?;
+    let mut plan = Plan {
+        schema: PLAN_SCHEMA.to_owned(),
+        version: PLAN_VERSION,
+        matrix_name: name.chars().take(64).collect(),
+        matrix_digest: matrix.digest.clone(),
+        overrides: matrix.overrides.clone(),
+        only: Vec::new(),
+        seed: matrix.seed,
+        trials: TrialsRule::Fixed(1),
+        needs: Needs::default(),
+        boots_max: 0,
+        warnings: Vec::new(),
+        cells,
+        warming,
+        tools: matrix.tools.clone(),
+        campaign: Some(Box::new(campaign)),
+    };
+    // One trial of each, then as many as the search may take of what they are on average.
+    let one = needs(&plan);
+    let is_cold = plan.cells.iter().any(|cell| cell.settings.start == Start::Cold);
+    let seconds = one.seconds.saturating_mul(runs) / one.trials.max(1);
+    plan.needs = Needs { trials: runs, boots: if is_cold { runs } else { 0 }, seconds, power_mode_switches: 0, ..one };
+    plan.boots_max = plan.boots_limit(&matrix.safety);
+    plan.cells.iter_mut().for_each(|cell| cell.rounds = Some(0));
+    Ok(plan)
 }

@@ -86,7 +86,8 @@ pub struct Begin<'a> {
 /// # Errors
 /// See [`Failure`].
 pub fn begin(source: &MatrixSource, mut plan: Plan, how: &Begin<'_>, global: &Global) -> Outcome {
-    check_permissions(&plan, allowed(&how.allow))?;
+    let sysroot = Sysroot::new(global.sysroot.clone());
+    check_permissions(&plan, allowed(&how.allow), &sysroot)?;
     let (results, persistence) = open_results(global, how.allow.allow_volatile)?;
     let _locks = Locks::take(&results)?;
     if !global.quiet {
@@ -95,7 +96,6 @@ pub fn begin(source: &MatrixSource, mut plan: Plan, how: &Begin<'_>, global: &Gl
     for warning in plan.warnings.iter().filter(|_| !global.quiet) {
         output::say(warning);
     }
-    let sysroot = Sysroot::new(global.sysroot.clone());
     let here = may_start(&results, &sysroot)?;
     let found = if how.new { Found::None } else { find(&results, &plan)? };
     let harness = Harness::find()?;
@@ -414,10 +414,13 @@ fn machine_dirs() -> Vec<PathBuf> {
     }
 }
 
-/// Nothing runs, and nothing is made, before all that the plan needs is allowed.
-fn check_permissions(plan: &Plan, allowed: Allowed) -> Result<(), Failure> {
+/// Nothing runs, and nothing is made, before all that the plan needs is allowed. What this machine cannot do needs no
+/// permission: its cells are void, with the reason.
+fn check_permissions(plan: &Plan, allowed: Allowed, sysroot: &Sysroot) -> Result<(), Failure> {
+    let is_possible = |permission| permission != Permission::PowerMode || power_modes(sysroot).is_ok();
+    let needed = plan.needs.permissions.iter().copied();
     let missing: Vec<Permission> =
-        plan.needs.permissions.iter().copied().filter(|permission| !is_allowed(*permission, allowed)).collect();
+        needed.filter(|permission| !is_allowed(*permission, allowed) && is_possible(*permission)).collect();
     if !missing.is_empty() {
         let deeds: Vec<&str> = missing.iter().map(|permission| deed(*permission)).collect();
         let flags: Vec<&str> = missing.iter().map(|permission| permission.as_str()).collect();
@@ -496,12 +499,13 @@ fn agenda(plan: &Plan, opened: &Opened, reach: Reach<'_>) -> Agenda {
         let asked = reach.asked(&cell.settings, &modes);
         let cannot = cannot_run(plan, cell, build)
             .or_else(|| no_machine_faults.clone().filter(|_| faults_the_machine(cell)))
+            .or_else(|| asked.as_ref().err().cloned())
             .or_else(|| not_allowed(cell, opened.allowed));
         CellHere {
             uses_gpu: may_use_gpu(&cell.settings, true),
             may_taint: gpu && may_use_gpu(&cell.settings, gpu),
             warms: warms(&cell.settings, gpu),
-            cannot: cannot.or_else(|| asked.as_ref().err().cloned()),
+            cannot,
             asked: asked.unwrap_or_default(),
             unrecorded_ms: match cell.settings.breadcrumbs {
                 Breadcrumbs::Sync => 0,

@@ -83,6 +83,7 @@ pub(crate) fn cuda_error(stage: &str) -> Fate {
         kind: FailureKind::Cuda,
         call: Some("cuLaunchKernel".into()),
         code: Some(700),
+        memory: None,
         text: "an illegal memory access was encountered".into(),
     };
     ended(Outcome {

@@ -221,7 +221,7 @@ impl<'p> Journal<'p> {
                 }
                 Step::PutBack => unreachable!("nothing was changed"),
                 Step::Close(closed) => self.write(Event::Closed(closed)),
-                Step::Over => return,
+                Step::Ask | Step::Over => return,
             }
         }
     }

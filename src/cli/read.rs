@@ -8,7 +8,7 @@ use crate::cli::args::{DataFormat, ExplainArgs, Global, ReadArgs, ReportArgs, Re
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::run::run_failure;
-use crate::cli::{locate, output, render};
+use crate::cli::{campaign, locate, output, render};
 use crate::decide::agenda::{Agenda, CellHere};
 use crate::decide::explain::ExplainFold;
 use crate::decide::plan::Plan;
@@ -110,7 +110,7 @@ pub fn opening(run: &RunDir) -> Result<Option<Opened>, Failure> {
     }))
 }
 
-/// The stored plan of a run.
+/// The plan of a run: the stored one, with what a campaign added since.
 ///
 /// # Errors
 /// If it cannot be read, or is another than the run began with.
@@ -124,9 +124,10 @@ pub fn plan(run: &RunDir) -> Result<Plan, Failure> {
         )
         .hint("put the file back as it was, or begin anew with `jetfault run --new`"));
     }
-    Plan::from_json(&json).map_err(|error| {
+    let plan = Plan::from_json(&json).map_err(|error| {
         Failure::words(Exit::JournalDamaged, format!("cannot read {}: {error}", run.file(names::PLAN).display()))
-    })
+    })?;
+    campaign::in_force(run, plan)
 }
 
 /// A run opened for reading.

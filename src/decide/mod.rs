@@ -44,6 +44,12 @@ pub mod result;
 
 pub mod stats;
 
+pub mod bisect;
+
+pub mod campaign;
+
+pub mod rehearse;
+
 pub mod report;
 
 pub mod explain;

@@ -8,6 +8,8 @@
 //! after one clean trial Wilson's says "at most 79 %", which is false a fifth of the time if the rate is 80 %.
 //! Hence Clopper-Pearson is the default, and no function here approximates where an exact form exists.
 
+use serde::{Deserialize, Serialize};
+
 mod difference;
 mod interval;
 mod ranks;
@@ -33,7 +35,7 @@ pub use two_arms::{Arms, Tails, clean_trials_by_fisher, fisher, fisher_mid, free
 pub use unconditional::{Barnard, UNCONDITIONAL_TRIALS_MAX, barnard, boschloo};
 
 /// The counted trials of one cell: excluded trials are in neither number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Trials with a fault.
     pub faults: u64,

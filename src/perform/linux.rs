@@ -32,6 +32,7 @@ use crate::perform::launching::{self, TrialContext};
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
 use crate::perform::orphans::end_orphans;
 use crate::perform::processes::RunMark;
+use crate::perform::revisions::{RevisionCache, RevisionDirs};
 use crate::perform::settings::{Reach, Tools, drop_page_cache, page_cache};
 use crate::perform::start_state::UsedMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
@@ -67,6 +68,7 @@ pub struct Linux<'a> {
     tools: Tools,
     keep: PathBuf,
     used: UsedMark,
+    revisions: Option<RevisionCache>,
     signal: Arc<AtomicUsize>,
 }
 
@@ -86,6 +88,8 @@ pub struct Setting {
     pub tools: Tools,
     /// The mark that a trial used the GPU.
     pub used: UsedMark,
+    /// Where prepared revisions are, if the run searches some.
+    pub revisions: Option<RevisionCache>,
     /// The binary that is re-entered for children.
     pub harness: PathBuf,
     /// The number of the signal that asked the harness to stop; 0 for none.
@@ -131,12 +135,20 @@ impl<'a> Linux<'a> {
             tools: setting.tools,
             keep: run.file(names::SETTINGS),
             used: setting.used,
+            revisions: setting.revisions,
             signal: setting.signal,
         })
     }
 
     fn trial_dir(&self, trial: &TrialId) -> PathBuf {
         self.run.file(names::TRIALS).join(trial.to_string())
+    }
+
+    /// Where the revision `identity` is prepared; nothing if the run searches none.
+    fn revision(&self, identity: &str) -> io::Result<Option<RevisionDirs>> {
+        let Some(cache) = &self.revisions else { return Ok(None) };
+        let missing = || io::Error::other(format!("revision {identity} is not prepared any more"));
+        cache.find(identity).map(Some).ok_or_else(missing)
     }
 
     fn reach(&self) -> Reach<'_> {
@@ -149,6 +161,7 @@ impl<'a> Linux<'a> {
         let trial_dir = self.trial_dir(trial);
         make_trial_dir(&trial_dir, &self.invoker)?;
         let gpu = self.sysroot.has_gpu_nodes();
+        let revision = self.revision(&cell.settings.identity)?;
         let context = TrialContext {
             trial,
             seed: self.plan.seed,
@@ -157,6 +170,7 @@ impl<'a> Linux<'a> {
             invoker: &self.invoker,
             gpu,
             script: self.script.as_deref(),
+            revision: revision.as_ref().map(|dirs| (cell.settings.identity.as_str(), dirs)),
         };
         let program = launching::program(cell, context).map_err(io::Error::other)?;
         self.environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;

@@ -282,7 +282,7 @@ fn with_counterpart<'o>(trials: Vec<&'o Observation>, question: &Question) -> (V
         sides.entry(cell(trial)).or_default().extend(question.side(trial));
     }
     let is_paired = |trial: &&'o Observation| sides.get(&cell(trial)).is_some_and(|sides| sides.len() == 2);
-    if !trials.iter().any(|trial| is_paired(trial)) {
+    if !trials.iter().any(is_paired) {
         return (trials, 0);
     }
     let all = trials.len();
@@ -349,7 +349,9 @@ struct EValues {
 impl EValues {
     /// Over the blocks of `observations` that hold both levels under like conditions.
     fn of(observations: &[&Observation], question: &Question) -> Self {
-        let mut blocks: BTreeMap<(&Block, Vec<(&String, &Option<String>)>), Arms> = BTreeMap::new();
+        /// A block and the factors, but for the one compared, that its trials have in common.
+        type Key<'o> = (&'o Block, Vec<(&'o String, &'o Option<String>)>);
+        let mut blocks: BTreeMap<Key<'_>, Arms> = BTreeMap::new();
         let mut order = Vec::new();
         for observation in observations {
             let (Some(block), Some(side)) = (&observation.block, question.side(observation)) else { continue };

@@ -206,7 +206,8 @@ fn check(file: &str, figures: fn(&Value) -> Figures) -> (usize, usize) {
         wanted.retain(|path, _| !NOT_OURS.contains(&path.as_str()));
         for (path, got) in figures(case) {
             let Some(want) = wanted.remove(&path) else { panic!("{path} of {case}") };
-            if got != want && !((got - want).abs() <= absolute + relative * want.abs()) {
+            let is_near = (got - want).abs() <= absolute + relative * want.abs();
+            if got != want && !is_near {
                 failures.push(format!("{} {}: {path} is {got}, expected {want}", case["fn"], case["input"]));
             }
             compared += 1;

@@ -32,7 +32,8 @@ impl Boots {
     pub fn of(plan: &Plan, allowed: Allowed, sysroot: &Sysroot, unit_dir: Option<&Path>) -> Result<Self, Failure> {
         let board = board(sysroot).map_err(|why| Failure::words(Exit::Usage, why))?;
         let by_mode = plan.needs.permissions.contains(&Permission::PowerMode);
-        let needs_boots = allowed.reboot && (plan.needs.boots > 0 || by_mode);
+        // Which cells a campaign will have is not known yet.
+        let needs_boots = allowed.reboot && (plan.needs.boots > 0 || by_mode || plan.campaign.is_some());
         let is_known = sysroot.is_live() || sysroot.exists(BOARD_FILE);
         let by = if needs_boots && is_known { board.reboot.by } else { RebootBy::Person };
         let by_service = by != RebootBy::Person && board.boot.service == BootService::Systemd;

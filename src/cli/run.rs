@@ -2,11 +2,17 @@
 
 mod agenda;
 
+mod failures;
+
 mod permissions;
 
+mod place;
+
+use std::cell::RefCell;
 use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
@@ -14,11 +20,12 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::cli::args::{BootArgs, Global, ResumeArgs, RunArgs, StopArgs};
+use crate::cli::args::{AllowArgs, BootArgs, DataFormat, Global, ResumeArgs, RunArgs, StopArgs};
 use crate::cli::boots::Boots;
+use crate::cli::campaign::{self, Next};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
-use crate::cli::locate;
+use crate::cli::locate::{self, MatrixSource};
 use crate::cli::output;
 use crate::cli::plan::make_plan;
 use crate::cli::progress::{Loudness, Progress};
@@ -29,7 +36,7 @@ use crate::decide::run::Phase;
 use crate::decide::start_state::{Known, obstacles, start_state};
 use crate::model::board::RebootBy;
 use crate::model::evidence::Fact;
-use crate::model::ids::{BootId, ContentDigest};
+use crate::model::ids::{BootId, ContentDigest, DeviceId};
 use crate::model::journal::{Event, Launcher, Opened, Persistence, SetChanged};
 use crate::model::settings::Start;
 use crate::model::start_state::TraceSources;
@@ -39,14 +46,18 @@ use crate::perform::invoker;
 use crate::perform::journal::last_record;
 use crate::perform::linux::{Linux, Setting};
 use crate::perform::machine::StopRequest;
-use crate::perform::persistence::persistence;
 use crate::perform::runner::{Circumstances, Ended, RunError, Runner};
 use crate::perform::settings::{Reach, Tools};
 use crate::perform::start_state::{UsedMark, traces};
-use crate::perform::store::{FirstFiles, ResultsDir, RunDir, StoreError, disk_trouble, lock_machine, names};
+use crate::perform::store::{FirstFiles, ResultsDir, RunDir, names};
 
 use self::agenda::{agenda, provenance};
+use self::failures::store_failure;
 use self::permissions::{allowed, check_permissions};
+use self::place::{Found, Locks, find, open_results};
+
+pub use self::failures::run_failure;
+pub use self::place::machine_dirs;
 
 /// `jetfault run MATRIX`.
 ///
@@ -55,12 +66,53 @@ use self::permissions::{allowed, check_permissions};
 pub fn run(args: &RunArgs, global: &Global) -> Outcome {
     let source = locate::matrix(&args.matrix.matrix)?;
     let plan = make_plan(&source, &args.matrix)?;
-    let allowed = allowed(&args.allow);
-    check_permissions(&plan, allowed)?;
+    let how = Begin {
+        new: args.new || args.git_bisect,
+        device: args.device.as_ref(),
+        accept_binary: args.accept_binary,
+        script: args.script.as_ref(),
+        // git waits for the exit code.
+        allow: AllowArgs { allow_reboot: args.allow.allow_reboot && !args.git_bisect, ..args.allow },
+        boot: &args.boot,
+        format: DataFormat::Text,
+    };
+    if args.git_bisect && plan.needs.boots > 0 {
+        return Err(Failure::words(Exit::Usage, "git bisect run cannot wait for the boots that this matrix needs")
+            .hint("`jetfault bisect revisions` goes on over boots; or allow any state with --set baseline.start=any"));
+    }
+    begin(&source, plan, &how, global)
+}
+
+/// How a run is begun, or gone on with.
+#[derive(Debug, Clone, Copy)]
+pub struct Begin<'a> {
+    /// Whether a run that is there is left alone.
+    pub new: bool,
+    /// What the machine is called.
+    pub device: Option<&'a DeviceId>,
+    /// Whether the binary may be another one.
+    pub accept_binary: bool,
+    /// What every worker plays.
+    pub script: Option<&'a String>,
+    /// What is allowed.
+    pub allow: AllowArgs,
+    /// How the boot service behaves.
+    pub boot: &'a BootArgs,
+    /// How a campaign says where it stands.
+    pub format: DataFormat,
+}
+
+/// Carries `plan` through: in the run of the same plan if there is one, else in a new one.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn begin(source: &MatrixSource, mut plan: Plan, how: &Begin<'_>, global: &Global) -> Outcome {
     let sysroot = Sysroot::new(global.sysroot.clone());
-    let boots = Boots::of(&plan, allowed, &sysroot, args.boot.unit_dir.as_deref())?;
+    let allowed = allowed(&how.allow);
+    check_permissions(&plan, allowed, &sysroot)?;
+    let boots = Boots::of(&plan, allowed, &sysroot, how.boot.unit_dir.as_deref())?;
     boots.check(None)?;
-    let (results, persistence) = open_results(global, args.allow.allow_volatile)?;
+    let (results, persistence) = open_results(global, how.allow.allow_volatile)?;
     if boots.by() != RebootBy::Person && sysroot.is_live() && persistence == Persistence::Unproven {
         let words = format!("whether {} survives a reboot is not proven", results.path().display());
         return Err(Failure::words(Exit::Unfit, words).hint("choose a directory on a disk with --results"));
@@ -73,7 +125,7 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
         output::say(warning);
     }
     let here = may_start(&results, &sysroot)?;
-    let found = if args.new { Found::None } else { find(&results, &plan)? };
+    let found = if how.new { Found::None } else { find(&results, &plan)? };
     let harness = Harness::find()?;
     let (run, plan) = match found {
         Found::Same(run) => {
@@ -81,7 +133,8 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
             (run, plan)
         }
         Found::None => {
-            let machine = sysroot.facts(sysroot.device(args.device.as_ref()), harness.digest.clone());
+            campaign::learn(&results, &mut plan, &sysroot.device(how.device))?;
+            let machine = sysroot.facts(sysroot.device(how.device), harness.digest.clone());
             let mut machine = serde_json::to_vec_pretty(&machine).expect("facts hold only maps with string keys");
             machine.push(b'\n');
             let json = plan.to_json();
@@ -96,15 +149,15 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
         plan: ContentDigest::of(&run.read(names::PLAN).or_fail(Exit::Unfit)?),
         binary: harness.digest.clone(),
         tool: env!("CARGO_PKG_VERSION").to_owned(),
-        device: sysroot.device(args.device.as_ref()),
+        device: sysroot.device(how.device),
         invoker: invoker::collect().or_fail(Exit::Unfit)?,
         matrix_dir: source.dir.to_string_lossy().into_owned(),
         allowed,
         persistence,
-        script: args.script.as_ref().map(|script| script.replace("; ", "\n")),
+        script: how.script.map(|script| script.replace("; ", "\n")),
     };
-    let carried = Carried { results: &results, run: &run, plan: &plan, sysroot, here, harness, locks };
-    let manner = Manner { boot: &args.boot, accept_binary: args.accept_binary, start: StartedBy::Person };
+    let carried = Carried { results: &results, run: &run, plan, here, harness, format: how.format, locks };
+    let manner = Manner { boot: how.boot, accept_binary: how.accept_binary, start: StartedBy::Person };
     carry_on(carried, Some(first), manner, global)
 }
 
@@ -149,7 +202,8 @@ fn resume_here(results: &ResultsDir, run: &RunDir, manner: Manner<'_>, global: &
     let sysroot = Sysroot::new(global.sysroot.clone());
     let here = may_start(results, &sysroot)?;
     let plan = read::plan(run)?;
-    let carried = Carried { results, run, plan: &plan, sysroot, here, harness: Harness::find()?, locks };
+    let harness = Harness::find()?;
+    let carried = Carried { results, run, plan, here, harness, format: DataFormat::Text, locks };
     carry_on(carried, None, manner, global)
 }
 
@@ -181,7 +235,7 @@ struct Harness {
 impl Harness {
     fn find() -> Result<Self, Failure> {
         let path = env::current_exe().or_fail(Exit::Unfit)?;
-        let digest = ContentDigest::of(&fs::read(&path).or_fail(Exit::Unfit)?);
+        let digest = File::open(&path).and_then(|mut file| ContentDigest::of_reader(&mut file)).or_fail(Exit::Unfit)?;
         Ok(Self { path, digest })
     }
 }
@@ -190,10 +244,10 @@ impl Harness {
 struct Carried<'a> {
     results: &'a ResultsDir,
     run: &'a RunDir,
-    plan: &'a Plan,
-    sysroot: Sysroot,
+    plan: Plan,
     here: BootId,
     harness: Harness,
+    format: DataFormat,
     locks: Locks,
 }
 
@@ -210,7 +264,7 @@ fn may_start(results: &ResultsDir, sysroot: &Sysroot) -> Result<BootId, Failure>
 }
 
 fn carry_on(carried: Carried<'_>, first: Option<Opened>, manner: Manner<'_>, global: &Global) -> Outcome {
-    let Carried { results, run, plan, sysroot, here, harness, locks } = carried;
+    let Carried { results, run, mut plan, here, harness, format, locks } = carried;
     let opened = match read::opening(run)? {
         Some(opened) => opened,
         None => first.clone().ok_or_else(|| {
@@ -219,74 +273,66 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, manner: Manner<'_>, glo
         })?,
     };
     let changed_binary = opened.binary != harness.digest;
-    let is_over = is_closed(run)?;
-    if changed_binary && !manner.accept_binary && !is_over {
+    let was_closed = is_closed(run)?;
+    if changed_binary && !manner.accept_binary && !was_closed {
         return Err(Failure::words(Exit::Usage, format!("{} began with another jetfault binary", run.id))
             .hint("use that one, or allow the change with --accept-binary; it is written down"));
     }
-    if !is_over {
+    let sysroot = Sysroot::new(global.sysroot.clone());
+    if !was_closed {
         check_software(run, &sysroot)?;
     }
-    let boots = Boots::of(plan, opened.allowed, &sysroot, manner.boot.unit_dir.as_deref())?;
-    let tools = Tools::new(&plan.tools, &opened.matrix_dir, &sysroot);
-    let keep = run.file(names::SETTINGS);
-    let agenda = agenda(plan, &opened, Reach { sysroot: &sysroot, tools: &tools, keep: &keep, boot: &here }, &boots);
+    let boots = Boots::of(&plan, opened.allowed, &sysroot, manner.boot.unit_dir.as_deref())?;
     let used = UsedMark::new(&machine_dirs(), &sysroot);
-    if !global.quiet && !is_over && plan.cells.iter().any(|cell| cell.settings.start == Start::Cold) {
+    if !global.quiet && !was_closed && plan.cells.iter().any(|cell| cell.settings.start == Start::Cold) {
         say_what_is_against_cold(&sysroot, &used, &here);
     }
-    let circumstances = Circumstances {
-        here: here.clone(),
-        device: opened.device.clone(),
-        launcher: launcher(manner.start),
-        provenance: plan.all_cells().map(|cell| provenance(cell, &opened)).collect(),
-    };
+    let signal = stop_signal().or_fail(Exit::Unfit)?;
     let delay = Duration::from_secs(manner.boot.boot_delay);
-    let at_boot = (manner.start == StartedBy::Boot).then(|| AtBoot::new(sysroot.clone(), run.path.clone(), delay));
-    let setting = Setting {
-        sysroot: sysroot.clone(),
+    let at_boot = (manner.start == StartedBy::Boot)
+        .then(|| Rc::new(RefCell::new(AtBoot::new(sysroot.clone(), run.path.clone(), delay))));
+    let mut part = Part {
+        results,
+        run,
+        opened,
         here,
-        tools,
+        harness,
         used,
+        boots: boots.clone(),
+        start: manner.start,
         at_boot,
-        rebooter: boots.rebooter(),
-        invoker: opened.invoker.clone(),
-        matrix_dir: opened.matrix_dir.clone(),
-        script: opened.script.clone(),
-        harness: harness.path,
-        signal: stop_signal().or_fail(Exit::Unfit)?,
+        signal,
+        is_asked_for: false,
+        is_over: false,
     };
-    let loudness = loudness(global);
-    let mut progress = Progress::new(plan, loudness);
-    let mut machine = Linux::new(run, results, plan, setting).or_fail(Exit::Unfit)?;
-    let mut runner =
-        Runner::open(&mut machine, &agenda, circumstances, &mut progress).map_err(|error| run_failure(run, error))?;
-    if let (Phase::Closed(_), false) = (&runner.state().phase, global.quiet) {
-        output::say(format_args!(
-            "{} is complete: nothing is repeated (`jetfault run --new` opens another run)",
-            run.id
-        ));
-    }
-    if runner.state().opened.is_none() {
-        runner.begin(first.unwrap_or(opened)).map_err(|error| run_failure(run, error))?;
-    } else if changed_binary && !matches!(runner.state().phase, Phase::Closed(_)) {
-        let (old, new) = (opened.binary.to_string(), harness.digest.to_string());
-        runner.note(Event::Set(SetChanged { what: "binary".into(), old, new })).map_err(|e| run_failure(run, e))?;
-    }
-    let is_over = matches!(runner.state().phase, Phase::Closed(_));
-    if boots.are_served() && manner.start == StartedBy::Person && !is_over {
-        drop(runner);
-        drop(locks);
-        boots.hand_over(run, &sysroot, manner.boot)?;
-        return Ok(Exit::Undecided);
-    }
-    let ended = runner.run().map_err(|error| run_failure(run, error))?;
+    let ended = loop {
+        // A part of a campaign ends where it has a cell that the plan in hand does not have.
+        match part.carry(&plan, global)? {
+            Carriage::Ended(ended) => break ended,
+            Carriage::Asked => plan = read::plan(run)?,
+            Carriage::Served => {
+                drop(locks);
+                boots.hand_over(run, &sysroot, manner.boot)?;
+                return Ok(Exit::Undecided);
+            }
+        }
+    };
     match &ended {
         Ended::Closed(_) | Ended::Stopped(StopRequest::AfterTrial { .. }) => boots.disarm(run)?,
         // A shutdown, or a reboot of ours: the next boot goes on.
-        Ended::Stopped(StopRequest::Now { .. }) | Ended::Rebooting(_) => {}
+        Ended::Stopped(StopRequest::Now { .. }) | Ended::Rebooting(_) | Ended::Asking => {}
     }
-    conclude(run, ended, &boots, global)
+    conclude(run, ended, &boots, format, global)
+}
+
+/// How far a part of a run came.
+enum Carriage {
+    /// To an end.
+    Ended(Ended),
+    /// To a question, which was answered: the plan must be read again.
+    Asked,
+    /// The run is open, and the boot service is to carry it on.
+    Served,
 }
 
 /// The versions on which results depend are those with which the run began: other ones are another board.
@@ -304,9 +350,115 @@ fn check_software(run: &RunDir, sysroot: &Sysroot) -> Result<(), Failure> {
     }
 }
 
+/// What a run is carried on with, as long as its plan stays the same.
+struct Part<'a> {
+    results: &'a ResultsDir,
+    run: &'a RunDir,
+    opened: Opened,
+    here: BootId,
+    harness: Harness,
+    used: UsedMark,
+    boots: Boots,
+    start: StartedBy,
+    at_boot: Option<Rc<RefCell<AtBoot>>>,
+    signal: Arc<AtomicUsize>,
+    /// Whether this is not the first part.
+    is_asked_for: bool,
+    /// Whether the campaign has its answer: no further trial is added.
+    is_over: bool,
+}
+
+impl Part<'_> {
+    /// Carries the run on to its end, or until the plan must be read again.
+    fn carry(&mut self, plan: &Plan, global: &Global) -> Result<Carriage, Failure> {
+        let (run, opened) = (self.run, &self.opened);
+        let sysroot = Sysroot::new(global.sysroot.clone());
+        let tools = Tools::new(&plan.tools, &opened.matrix_dir, &sysroot);
+        let keep = run.file(names::SETTINGS);
+        let mut agenda = agenda(
+            plan,
+            opened,
+            Reach { sysroot: &sysroot, tools: &tools, keep: &keep, boot: &self.here },
+            &self.boots,
+        );
+        agenda.open_ended &= !self.is_over;
+        let circumstances = Circumstances {
+            here: self.here.clone(),
+            device: opened.device.clone(),
+            launcher: launcher(self.start),
+            provenance: plan.all_cells().map(|cell| provenance(cell, opened)).collect(),
+        };
+        let revisions = match plan.campaign.as_deref() {
+            Some(asked) => campaign::cache(self.results, &campaign::matrix(run, plan)?, asked),
+            None => None,
+        };
+        let setting = Setting {
+            sysroot,
+            here: self.here.clone(),
+            tools,
+            used: self.used.clone(),
+            revisions,
+            at_boot: self.at_boot.clone(),
+            rebooter: self.boots.rebooter(),
+            invoker: opened.invoker.clone(),
+            matrix_dir: opened.matrix_dir.clone(),
+            script: opened.script.clone(),
+            harness: self.harness.path.clone(),
+            signal: self.signal.clone(),
+        };
+        let failed = |error| run_failure(run, error);
+        let mut progress = Progress::new(plan, loudness(global));
+        let mut machine = Linux::new(run, self.results, plan, setting).or_fail(Exit::Unfit)?;
+        let mut runner = Runner::open(&mut machine, &agenda, circumstances, &mut progress).map_err(failed)?;
+        if !self.is_asked_for {
+            self.is_asked_for = true;
+            greet(&mut runner, run, opened, &self.harness, global).map_err(failed)?;
+        }
+        let is_closed = matches!(runner.state().phase, Phase::Closed(_));
+        if self.boots.are_served() && self.start == StartedBy::Person && !is_closed {
+            return Ok(Carriage::Served);
+        }
+        match (runner.run().map_err(failed)?, plan.campaign.as_deref()) {
+            (Ended::Asking, Some(asked)) => {
+                match campaign::next(run, plan, asked, global)? {
+                    Next::Over => self.is_over = true,
+                    Next::Extend(extended) => runner.hand_over(extended).map_err(failed)?,
+                    Next::Prepare(revision) => {
+                        let prepared = campaign::prepare(run, plan, self.results, &revision, opened)?;
+                        runner.note(Event::Hooked(prepared)).map_err(failed)?;
+                    }
+                }
+                Ok(Carriage::Asked)
+            }
+            (ended, _) => Ok(Carriage::Ended(ended)),
+        }
+    }
+}
+
+/// Opens the run, or says how it is found.
+fn greet(
+    runner: &mut Runner<'_>,
+    run: &RunDir,
+    opened: &Opened,
+    harness: &Harness,
+    global: &Global,
+) -> Result<(), RunError> {
+    let is_closed = matches!(runner.state().phase, Phase::Closed(_));
+    if is_closed && !global.quiet {
+        output::say(format_args!("{} is complete: nothing is repeated (--new opens another run)", run.id));
+    }
+    if runner.state().opened.is_none() {
+        runner.begin(opened.clone())?;
+    } else if opened.binary != harness.digest && !is_closed {
+        let (old, new) = (opened.binary.to_string(), harness.digest.to_string());
+        runner.note(Event::Set(SetChanged { what: "binary".into(), old, new }))?;
+    }
+    Ok(())
+}
+
 /// Says how the run stands and gives its exit code.
-fn conclude(run: &RunDir, ended: Ended, boots: &Boots, global: &Global) -> Outcome {
-    let report = read::print_report_text(run, global)?;
+fn conclude(run: &RunDir, ended: Ended, boots: &Boots, format: DataFormat, global: &Global) -> Outcome {
+    let report = campaign::print_standing(run, format, global)?;
     match ended {
         Ended::Closed(_) => Ok(report),
         Ended::Stopped(StopRequest::Now { signal }) => {
@@ -326,6 +478,7 @@ fn conclude(run: &RunDir, ended: Ended, boots: &Boots, global: &Global) -> Outco
             }
             Ok(if report == Exit::FaultFound { Exit::FaultFound } else { Exit::Undecided })
         }
+        Ended::Asking => unreachable!("only a campaign is asked, and it answers"),
         Ended::Rebooting(asked) => {
             let how = match &asked.power_mode {
                 Some(mode) => format!("switch the power mode to {mode} (nvpmodel asks, and reboots)"),
@@ -349,75 +502,6 @@ fn conclude(run: &RunDir, ended: Ended, boots: &Boots, global: &Global) -> Outco
 pub fn is_closed(run: &RunDir) -> Result<bool, Failure> {
     let last = last_record(run.open_journal().or_fail(Exit::Unfit)?).or_fail(Exit::Unfit)?;
     Ok(last.is_some_and(|record| matches!(record.event, Event::Closed(_))))
-}
-
-/// What `run` finds of a matrix in the results directory.
-enum Found {
-    Same(RunDir),
-    None,
-}
-
-/// The run of the same matrix, newest first; an unfinished one of the same name and other content is in the way.
-fn find(results: &ResultsDir, plan: &Plan) -> Result<Found, Failure> {
-    let runs = results.runs().or_fail(Exit::Unfit)?;
-    for run in runs.into_iter().rev().filter(|run| run.id.parts().0 == plan.matrix_name) {
-        let stored = read::plan(&run)?;
-        if stored.matrix_digest == plan.matrix_digest && stored.only == plan.only {
-            return Ok(Found::Same(run));
-        }
-        if !is_closed(&run)? {
-            return Err(Failure::words(
-                Exit::Usage,
-                format!("{} is unfinished, and its matrix has other content than this one", run.id),
-            )
-            .hint(format!("`jetfault resume {}` finishes it; `jetfault run --new` opens another run", run.id)));
-        }
-    }
-    Ok(Found::None)
-}
-
-fn open_results(global: &Global, allow_volatile: bool) -> Result<(ResultsDir, Persistence), Failure> {
-    let path = locate::results_path(global.results.as_deref());
-    let results = ResultsDir::make(&path).map_err(store_failure)?;
-    let persistence = persistence(results.path());
-    match persistence {
-        Persistence::Volatile if !allow_volatile => Err(Failure::words(
-            Exit::Unfit,
-            format!("{} is in memory and does not survive a reboot", results.path().display()),
-        )
-        .hint("choose a directory on a disk with --results, or allow it with --allow-volatile")),
-        Persistence::Unproven => {
-            if !global.quiet {
-                let path = results.path().display();
-                output::say(format_args!(
-                    "warning: {path} is on an overlay: whether it survives a reboot is not proven"
-                ));
-            }
-            Ok((results, persistence))
-        }
-        Persistence::Volatile | Persistence::Persistent => Ok((results, persistence)),
-    }
-}
-
-/// What keeps other instances out, for as long as it lives.
-struct Locks {
-    _results: File,
-    _machine: File,
-}
-
-impl Locks {
-    fn take(results: &ResultsDir) -> Result<Self, Failure> {
-        let _results = results.lock().map_err(store_failure)?;
-        Ok(Self { _results, _machine: lock_machine(&machine_dirs()).map_err(store_failure)? })
-    }
-}
-
-/// Where what concerns the machine as a whole is kept for as long as it is up.
-pub(super) fn machine_dirs() -> Vec<PathBuf> {
-    match env::var_os("JETFAULT_LOCK_DIR") {
-        Some(dir) => vec![PathBuf::from(dir)],
-        None => ["/run/lock", "/run", "/tmp"].map(PathBuf::from).to_vec(),
-    }
 }
 
 /// A person learns before the first trial, and not from a night of void ones, what makes cold starts impossible here.
@@ -464,42 +548,6 @@ fn stop_signal() -> std::io::Result<Arc<AtomicUsize>> {
         flag::register_usize(number, signal.clone(), number as usize)?;
     }
     Ok(signal)
-}
-
-/// The exit code and advice of an error of the store.
-fn store_failure(error: StoreError) -> Failure {
-    match error {
-        StoreError::NotADirectory(_) => {
-            Failure::new(Exit::Usage, error).hint("give a directory with --results, or move the file away")
-        }
-        StoreError::Held { .. } => Failure::new(Exit::Held, error)
-            .hint("two runs would spoil each other; `jetfault status` shows the other one"),
-        StoreError::Machine(error) => {
-            let hint = disk_trouble(&error.source);
-            let failure = Failure::new(Exit::Unfit, error);
-            match hint {
-                Some(hint) => failure.hint(hint),
-                None => failure,
-            }
-        }
-    }
-}
-
-/// The exit code and advice of an error in the course of a run.
-pub fn run_failure(run: &RunDir, error: RunError) -> Failure {
-    match error {
-        RunError::Read(_) | RunError::Illegal(_) => Failure::new(Exit::JournalDamaged, error).hint(format!(
-            "nothing was changed; keep {} as it is, and begin anew with `jetfault run --new`",
-            run.file(names::JOURNAL).display()
-        )),
-        RunError::NotRestored(_) => Failure::new(Exit::Unfit, error)
-            .hint(format!("put it back by hand, then `jetfault resume {}`: it looks again and ends the run", run.id)),
-        RunError::Machine(error) => {
-            let trouble = disk_trouble(&error.source).map(|trouble| format!("{trouble}; then "));
-            let resume = format!("`jetfault resume {}` goes on: everything recorded so far is safe", run.id);
-            Failure::new(Exit::Unfit, error).hint(format!("{}{resume}", trouble.unwrap_or_default()))
-        }
-    }
 }
 
 /// `jetfault stop [RUN]`.

@@ -36,6 +36,8 @@ pub struct Agenda {
     pub expires_ms: u64,
     /// Whether the harness may reboot this machine.
     pub may_reboot: bool,
+    /// Whether somebody adds blocks as the run goes: when every block is through it asks, and is not over.
+    pub open_ended: bool,
 }
 
 /// What this machine and this build make of a cell.
@@ -121,6 +123,7 @@ impl Agenda {
             unexpected_per_hour_max: plan.unexpected_per_hour_max,
             expires_ms: plan.expires.ms(),
             may_reboot,
+            open_ended: plan.campaign.is_some(),
         }
     }
 
@@ -393,6 +396,7 @@ mod tests {
             unexpected_per_hour_max: 6,
             expires_ms: 1_000_000,
             may_reboot: false,
+            open_ended: false,
         }
     }
 

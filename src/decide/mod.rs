@@ -47,8 +47,16 @@ pub mod result;
 
 pub mod stats;
 
+pub mod bisect;
+
+pub mod campaign;
+
+pub mod rehearse;
+
 pub mod report;
 
 pub mod explain;
 
 pub mod status;
+
+pub mod compare;

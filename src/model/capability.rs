@@ -69,22 +69,29 @@ words! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuildCapabilities(pub &'static [Capability]);
 
+/// What this build can perform; the last of them only where revisions are prepared.
+const THIS: &[Capability] = &[
+    Capability::Clocks,
+    Capability::Companion,
+    Capability::Cuda,
+    Capability::DeviceInit,
+    Capability::DriverAllocators,
+    Capability::DropCaches,
+    Capability::GpuPm,
+    Capability::PowerHook,
+    Capability::PowerMode,
+    Capability::Swap,
+    Capability::TunedKernels,
+    Capability::WarmStart,
+    Capability::Identity,
+];
+
 impl BuildCapabilities {
     /// This build: the CPU and NVIDIA GPUs, and settings of the machine that last for a boot.
-    pub const THIS: Self = Self(&[
-        Capability::Clocks,
-        Capability::Companion,
-        Capability::Cuda,
-        Capability::DeviceInit,
-        Capability::DriverAllocators,
-        Capability::DropCaches,
-        Capability::GpuPm,
-        Capability::PowerHook,
-        Capability::PowerMode,
-        Capability::Swap,
-        Capability::TunedKernels,
-        Capability::WarmStart,
-    ]);
+    pub const THIS: Self = Self(THIS.split_at(THIS.len() - 1).0);
+
+    /// This build in a search of revisions, which prepares the ones that it tests.
+    pub const WITH_REVISIONS: Self = Self(THIS);
 
     /// Whether the build can do it.
     pub fn has(self, capability: Capability) -> bool {

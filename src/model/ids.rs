@@ -4,6 +4,7 @@
 //! line or a command-line argument is checked once, where it enters.
 
 use std::fmt;
+use std::io::{self, Read};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -240,6 +241,22 @@ impl ContentDigest {
     /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(first_hex(&Sha256::digest(bytes), 64))
+    }
+
+    /// The digest of all that `source` gives, which is never held whole.
+    ///
+    /// # Errors
+    /// If a read fails.
+    pub fn of_reader(source: &mut impl Read) -> io::Result<Self> {
+        let (mut hasher, mut chunk) = (Sha256::new(), vec![0; 64 * 1024]);
+        loop {
+            match source.read(&mut chunk) {
+                Ok(0) => return Ok(Self(first_hex(&hasher.finalize(), 64))),
+                Ok(count) => hasher.update(&chunk[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 

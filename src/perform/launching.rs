@@ -18,6 +18,7 @@ use crate::model::template::{RunTimeHole, Template};
 use crate::model::verdict::StageName;
 use crate::perform::companion::CompanionPlan;
 use crate::perform::environment::changes;
+use crate::perform::revisions::RevisionDirs;
 use crate::perform::supervise::{CommandLine, Deadlines, EnvChange, GRACE, KILL_WAIT, Program};
 
 /// The most memory that one compiled pattern may take, in bytes.
@@ -40,6 +41,8 @@ pub struct TrialContext<'a> {
     pub gpu: bool,
     /// What the worker plays instead of its cell.
     pub script: Option<&'a str>,
+    /// Where the revision under test is, if the cell has one.
+    pub revision: Option<(&'a str, &'a RevisionDirs)>,
 }
 
 /// The program of a trial.
@@ -133,8 +136,10 @@ fn fill(hole: RunTimeHole, context: TrialContext<'_>) -> String {
     match hole {
         RunTimeHole::MatrixDir => context.matrix_dir.to_owned(),
         RunTimeHole::TrialDir => context.trial_dir.display().to_string(),
-        // Cells with a revision are set aside before they get here: no revision is prepared by this build.
-        RunTimeHole::RevSrc | RunTimeHole::RevDir | RunTimeHole::RevId => String::new(),
+        // Cells without a prepared revision are set aside before they get here.
+        RunTimeHole::RevSrc => context.revision.map(|(_, at)| at.src.display().to_string()).unwrap_or_default(),
+        RunTimeHole::RevDir => context.revision.map(|(_, at)| at.dir.display().to_string()).unwrap_or_default(),
+        RunTimeHole::RevId => context.revision.map(|(id, _)| id.to_owned()).unwrap_or_default(),
     }
 }
 

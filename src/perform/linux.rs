@@ -1,10 +1,12 @@
 //! The real machine: store, host and supervisor behind the one trait that the runner knows.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -35,6 +37,7 @@ use crate::perform::launching::{self, TrialContext};
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
 use crate::perform::orphans::end_orphans;
 use crate::perform::processes::RunMark;
+use crate::perform::revisions::{RevisionCache, RevisionDirs};
 use crate::perform::settings::{Reach, Switched, Tools, drop_page_cache, page_cache};
 use crate::perform::start_state::UsedMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
@@ -70,8 +73,9 @@ pub struct Linux<'a> {
     tools: Tools,
     keep: PathBuf,
     used: UsedMark,
-    at_boot: Option<AtBoot>,
+    at_boot: Option<Rc<RefCell<AtBoot>>>,
     rebooter: Rebooter,
+    revisions: Option<RevisionCache>,
     signal: Arc<AtomicUsize>,
 }
 
@@ -95,9 +99,11 @@ pub struct Setting {
     /// The mark that a trial used the GPU.
     pub used: UsedMark,
     /// The boot, if the boot service started the harness: then a trial may have to wait.
-    pub at_boot: Option<AtBoot>,
+    pub at_boot: Option<Rc<RefCell<AtBoot>>>,
     /// What reboots this machine.
     pub rebooter: Rebooter,
+    /// Where prepared revisions are, if the run searches some.
+    pub revisions: Option<RevisionCache>,
     /// The binary that is re-entered for children.
     pub harness: PathBuf,
     /// The number of the signal that asked the harness to stop; 0 for none.
@@ -145,12 +151,20 @@ impl<'a> Linux<'a> {
             used: setting.used,
             at_boot: setting.at_boot,
             rebooter: setting.rebooter,
+            revisions: setting.revisions,
             signal: setting.signal,
         })
     }
 
     fn trial_dir(&self, trial: &TrialId) -> PathBuf {
         self.run.file(names::TRIALS).join(trial.to_string())
+    }
+
+    /// Where the revision `identity` is prepared; nothing if the run searches none.
+    fn revision(&self, identity: &str) -> io::Result<Option<RevisionDirs>> {
+        let Some(cache) = &self.revisions else { return Ok(None) };
+        let missing = || io::Error::other(format!("revision {identity} is not prepared any more"));
+        cache.find(identity).map(Some).ok_or_else(missing)
     }
 
     fn reach(&self) -> Reach<'_> {
@@ -163,6 +177,7 @@ impl<'a> Linux<'a> {
         let trial_dir = self.trial_dir(trial);
         make_trial_dir(&trial_dir, &self.invoker)?;
         let gpu = self.sysroot.has_gpu_nodes();
+        let revision = self.revision(&cell.settings.identity)?;
         let context = TrialContext {
             trial,
             seed: self.plan.seed,
@@ -171,6 +186,7 @@ impl<'a> Linux<'a> {
             invoker: &self.invoker,
             gpu,
             script: self.script.as_deref(),
+            revision: revision.as_ref().map(|dirs| (cell.settings.identity.as_str(), dirs)),
         };
         let program = launching::program(cell, context).map_err(io::Error::other)?;
         self.environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
@@ -478,7 +494,7 @@ impl Machine for Linux<'_> {
             if let Some(stop) = self.stop_requested() {
                 return Some(stop);
             }
-            match self.at_boot.as_mut()?.clearance() {
+            match self.at_boot.as_ref()?.borrow_mut().clearance() {
                 Clearance::Go => return None,
                 Clearance::Wait(_) => std::thread::sleep(CLEARANCE_PERIOD),
                 Clearance::Stop(why) => return Some(StopRequest::AfterTrial { why }),

@@ -6,6 +6,8 @@ pub mod machine;
 
 pub mod journal;
 
+pub mod revisions;
+
 pub mod runner;
 
 pub mod supervise;

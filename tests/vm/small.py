@@ -9,9 +9,6 @@ from results import TOLD
 from scenario import ASYNC, HEAD, LINEAR4BIT, SYNC, Row, Scenario, faults_matrix, faults_rows, planned_row, row
 from vm import CACHE, Failure, Machine, make_disk
 
-# So many boots in a row may get stuck before the service is started: one was seen in 200 under emulation.
-BOOTS_MAX = 3
-
 # What a boot service does: begin the run, or go on with it.
 SERVICE = """#!/bin/sh
 if [ -e /disk/results/{name}-001/journal.jsonl ]; then jetfault resume --results /disk/results
@@ -149,7 +146,8 @@ def power_cuts(bench, count, seed):
     cuts, before, begun = Cuts(), None, time.monotonic()
     with scenario.machine as machine:
         for number in range(count):
-            boot(machine)
+            machine.start()
+            machine.wait_for("^=== boot")
             # The first boot has to begin the run, and the last one to judge what was open. Of the others some are cut
             # before the harness is at work, however slow the host is, and most afterwards.
             if number in (0, count - 1) or draw.random() < 0.7:
@@ -172,20 +170,6 @@ def power_cuts(bench, count, seed):
         raise Failure("no trial was ever started")
     cuts.seconds = time.monotonic() - begun
     return cuts
-
-
-def boot(machine):
-    """Switches the machine on until its service is started. A boot that gets stuck before that is none of the harness's:
-    it is said, and the power is cut."""
-    for _ in range(BOOTS_MAX):
-        machine.start()
-        try:
-            machine.wait_for("^=== boot")
-            return
-        except Failure:
-            machine.cut()
-            print(f"note: a boot got stuck before the service; see {machine.disk.with_suffix('.console')}", flush=True)
-    raise Failure(f"{BOOTS_MAX} boots in a row got stuck before the service was started")
 
 
 def listen(machine, seconds):

@@ -41,7 +41,7 @@ systemd-ask-password-console.path systemd-ask-password-wall.path e2scrub_reap.se
 
 FILES = {
     "etc/hostname": "board-0\n",
-    "etc/fstab": "/dev/nvme0n1 / ext4 errors=remount-ro 0 1\n",
+    "etc/fstab": "/dev/vda / ext4 errors=remount-ro 0 1\n",
     "etc/machine-id": "6a65746661756c740000000000000002\n",
     "etc/systemd/journald.conf.d/vm.conf": "[Journal]\nStorage=persistent\nSyncIntervalSec=1s\n",
     # systemd feeds the watchdog card, and lets it end a shutdown that hangs.

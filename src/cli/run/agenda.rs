@@ -3,6 +3,7 @@
 use super::permissions::not_allowed;
 use crate::cli::boots::Boots;
 use crate::decide::agenda::{Agenda, CellHere, cannot_run, faults_the_machine};
+use crate::decide::campaign::QuestionKind;
 use crate::decide::plan::{Cell, Plan};
 use crate::model::capability::BuildCapabilities;
 use crate::model::journal::Opened;
@@ -15,7 +16,10 @@ use crate::perform::settings::{Reach, power_modes};
 
 /// What this machine and this build make of each cell.
 pub(super) fn agenda(plan: &Plan, opened: &Opened, reach: Reach<'_>, boots: &Boots) -> Agenda {
-    let build = BuildCapabilities::THIS;
+    let build = match plan.campaign.as_deref().map(|asked| asked.question.kind()) {
+        Some(QuestionKind::Revisions) => BuildCapabilities::WITH_REVISIONS,
+        Some(QuestionKind::Axes | QuestionKind::Sequence | QuestionKind::Levels) | None => BuildCapabilities::THIS,
+    };
     let gpu = reach.sysroot.has_gpu_nodes();
     let modes = power_modes(reach.sysroot);
     let no_machine_faults = match opened.allowed.injected_faults {
@@ -27,13 +31,14 @@ pub(super) fn agenda(plan: &Plan, opened: &Opened, reach: Reach<'_>, boots: &Boo
         let asked = reach.asked(&cell.settings, &modes);
         let cannot = cannot_run(plan, cell, build)
             .or_else(|| no_machine_faults.clone().filter(|_| faults_the_machine(cell)))
+            .or_else(|| asked.as_ref().err().cloned())
             .or_else(|| not_allowed(cell, opened.allowed))
             .or_else(|| boots.cannot(cell));
         CellHere {
             uses_gpu: may_use_gpu(&cell.settings, true),
             may_taint: gpu && may_use_gpu(&cell.settings, gpu),
             warms: warms(&cell.settings, gpu),
-            cannot: cannot.or_else(|| asked.as_ref().err().cloned()),
+            cannot,
             asked: asked.unwrap_or_default(),
             unrecorded_ms: match cell.settings.breadcrumbs {
                 Breadcrumbs::Sync => 0,

@@ -6,12 +6,17 @@ use crate::cli::exit::Exit;
 use crate::decide::plan::{Cell, Permission, Plan};
 use crate::model::journal::Allowed;
 use crate::model::settings::{CompanionProgram, WorkloadSettings};
+use crate::perform::host::Sysroot;
 use crate::perform::invoker;
+use crate::perform::settings::power_modes;
 
-/// Nothing runs, and nothing is made, before all that the plan needs is allowed.
-pub(super) fn check_permissions(plan: &Plan, allowed: Allowed) -> Result<(), Failure> {
+/// Nothing runs, and nothing is made, before all that the plan needs is allowed. What this machine cannot do needs no
+/// permission: its cells are void, with the reason.
+pub(super) fn check_permissions(plan: &Plan, allowed: Allowed, sysroot: &Sysroot) -> Result<(), Failure> {
+    let is_possible = |permission| permission != Permission::PowerMode || power_modes(sysroot).is_ok();
+    let needed = plan.needs.permissions.iter().copied();
     let missing: Vec<Permission> =
-        plan.needs.permissions.iter().copied().filter(|permission| !is_allowed(*permission, allowed)).collect();
+        needed.filter(|permission| !is_allowed(*permission, allowed) && is_possible(*permission)).collect();
     if !missing.is_empty() {
         let deeds: Vec<&str> = missing.iter().map(|permission| deed(*permission)).collect();
         let flags: Vec<&str> = missing.iter().map(|permission| permission.as_str()).collect();

@@ -5,6 +5,7 @@ use crate::decide::signs::is_start_failure;
 use crate::model::hang::Hang;
 use crate::model::kernel_log::{KernelFault, KernelFinding, LogClass, OomScope, Weight};
 use crate::model::outcome::{EndedBy, Exit, KnownText, Outcome, Whose};
+use crate::model::protocol::MemoryRefused;
 use crate::model::verdict::{Signature, Verdict};
 
 fn status_of(outcome: &Outcome) -> Option<String> {
@@ -38,6 +39,10 @@ fn sign(outcome: &Outcome, facts: &OutcomeFacts, verdict: Verdict) -> Option<Str
             "nvmap-enomem"
         }
         Verdict::CudaOom if has_text(KnownText::MaskedOutOfMemory) => "masked",
+        Verdict::CudaOom => match outcome.failure.as_ref()?.memory? {
+            MemoryRefused { asked, free } if free >= asked => "refused",
+            MemoryRefused { .. } => "real",
+        },
         Verdict::OomKill => return Some(oom_words(outcome)),
         Verdict::Killed if facts.oom == Oom::Bystander => "the out-of-memory killer took another process",
         Verdict::Killed if outcome.oom_kills.known().is_some_and(|kills| *kills > 0) => {

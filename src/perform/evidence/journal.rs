@@ -34,19 +34,28 @@ const BOOTS_COMMAND: Command<'static> = Command {
 
 /// The boots that the system journal remembers, oldest first.
 pub fn read_boots(sysroot: &Sysroot) -> Fact<Vec<BootId>> {
-    sysroot.output(&BOOTS_COMMAND).and_then(|text| read_list(&text))
+    journalctl(sysroot, &BOOTS_COMMAND).and_then(|text| read_list(&text))
+}
+
+/// What journalctl prints. Without a file of a journal it has nothing to say, and need not be started to say so.
+fn journalctl(sysroot: &Sysroot, command: &Command<'_>) -> Fact<Vec<u8>> {
+    match storage_by_files(sysroot) {
+        Fact::Absent if sysroot.is_live() => Fact::Absent,
+        _ => sysroot.output(command),
+    }
 }
 
 pub(super) fn read(collector: &mut Collector<'_>, boot: &BootId) {
     let sysroot = collector.sysroot;
-    let text = sysroot.output(&BOOTS_COMMAND);
+    let storage = journal_storage(sysroot);
+    let text = journalctl(sysroot, &BOOTS_COMMAND);
     let boots = text.clone().and_then(|text| read_list(&text));
     let before = boots.and_then(|boots| {
         let here = boots.iter().position(|listed| listed == boot);
         here.and_then(|here| here.checked_sub(1)).map_or(Fact::Absent, |before| Fact::Known(boots[before].clone()))
     });
     collector.put(names::BOOTS, text);
-    collector.put("journal/storage", journal_storage(sysroot));
+    collector.put("journal/storage", storage);
     // Each question is a process of its own that mostly seeks, so they are asked at once.
     let (previous, previous_kernel, current, kernel, last) = thread::scope(|scope| {
         let ask = |question: fn(&Sysroot, &BootId) -> Fact<Vec<u8>>, of: Fact<BootId>| {
@@ -105,7 +114,7 @@ fn log(sysroot: &Sysroot, boot: &BootId, file: &str, args: &[&str]) -> Fact<Vec<
     let id = boot.as_str().replace('-', "");
     let mut argv = vec!["journalctl", "--no-pager", "-o", "json", FIELDS, "-b", &id];
     argv.extend(args);
-    let log = sysroot.output(&Command { file, argv: &argv, patience: PATIENCE, limit: LOG });
+    let log = journalctl(sysroot, &Command { file, argv: &argv, patience: PATIENCE, limit: LOG });
     log.and_then(|log| of_boot(log, &id))
 }
 

@@ -2,10 +2,14 @@
 //!
 //! A command that hangs is killed and given up: a dead drive must not keep the harness from coming back.
 
+use std::env;
 use std::io::{self, ErrorKind, Read, Write};
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
+
+use rustix::fs::{Access, access};
 
 use super::sysroot::{Keep, Limit, TEXT_BYTES_MAX, read_within};
 use crate::model::evidence::Fact;
@@ -15,6 +19,9 @@ const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The most bytes of a command's complaints.
 const COMPLAINT_BYTES_MAX: u64 = 2048;
+
+/// Where programs are looked for when `PATH` is not set, as execvp(3) does.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// Words of commands that mean that nothing is there rather than that it may not be read.
 const ABSENCE: [&str; 5] = [
@@ -95,7 +102,7 @@ pub fn ask(command: &Command<'_>) -> io::Result<Answer> {
 /// # Errors
 /// If it cannot be started, or does not answer in time.
 pub fn ask_and_answer(command: &Command<'_>, input: &str) -> io::Result<Answer> {
-    let mut process = std::process::Command::new(command.argv[0]);
+    let mut process = std::process::Command::new(find_program(command.argv[0]).ok_or(ErrorKind::NotFound)?);
     process.args(&command.argv[1..]).env("LC_ALL", "C").env("SYSTEMD_COLORS", "0");
     process.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
     process.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -112,23 +119,34 @@ pub fn ask_and_answer(command: &Command<'_>, input: &str) -> io::Result<Answer> 
         let words = format!("no answer within {} s", command.patience.as_secs_f32());
         io::Error::new(ErrorKind::TimedOut, words)
     };
-    let Some(status) = wait_until(&mut child, until)? else {
+    // The ends of its pipes come as it ends, and are waited for without asking again and again. A descendant may hold
+    // the pipes; what the command itself said is then not waited for either.
+    let said = receive(&output, until).and_then(|output| Some((output, receive(&complaint, until)?)));
+    let (Some((output, complaint)), Some(status)) = (said, wait_until(&mut child, until)?) else {
         // It may have ended in between; either way it is waited for a little, so that it leaves nothing behind.
         let _ = child.kill();
         let _ = wait_until(&mut child, Instant::now() + KILL_PATIENCE);
         return Err(late());
     };
-    // A descendant may hold the pipes; what the command itself said is then not waited for either.
-    let output = receive(&output, until).ok_or_else(late)??;
-    let complaint = receive(&complaint, until).ok_or_else(late)??;
-    Ok(Answer { status, output, complaint: String::from_utf8_lossy(&complaint).into_owned() })
+    Ok(Answer { status, output: output?, complaint: String::from_utf8_lossy(&complaint?).into_owned() })
+}
+
+/// Where the program `name` is: itself if it is a path, else in the first directory of `PATH` that has it. Looking is
+/// much cheaper than a process that finds out that there is nothing to become.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| access(path, Access::EXEC_OK).is_ok() && path.is_file();
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(is_program);
+    }
+    let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    env::split_paths(&path).map(|dir| dir.join(name)).find(is_program)
 }
 
 fn wait_until(child: &mut Child, until: Instant) -> io::Result<Option<ExitStatus>> {
     loop {
         match child.try_wait()? {
             Some(status) => return Ok(Some(status)),
-            None if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+            None if Instant::now() < until => std::thread::sleep(Duration::from_micros(200)),
             None => return Ok(None),
         }
     }

@@ -209,6 +209,11 @@ impl Sysroot {
 
     /// Releases and build stamps of the installed packages of Jetson Linux, each once.
     pub fn l4t_packages(&self) -> Fact<Vec<String>> {
+        // dpkg reads its whole database to answer, and only a Tegra has them.
+        let is_tegra = |names: &Vec<String>| names.iter().any(|name| name.starts_with("nvidia,tegra"));
+        if self.is_live() && !self.compatible().known().is_some_and(is_tegra) {
+            return Fact::Absent;
+        }
         let argv = ["dpkg-query", "--showformat=${db:Status-Status} ${Version}\\n", "--show", "nvidia-l4t-*"];
         let all = Command { file: "dpkg-query-nvidia-l4t.txt", argv: &argv, patience: PATIENCE, limit: SHORT };
         let core = ["dpkg-query", "--showformat=installed ${Version}\\n", "--show", "nvidia-l4t-core"];

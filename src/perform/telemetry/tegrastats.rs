@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::decide::tegrastats;
 use crate::model::telemetry::PERIOD_MS;
+use crate::perform::host::find_program;
 
 /// The longest line that is waited for, in bytes; real ones are below 1 KB.
 const LINE_BYTES_MAX: usize = 8 * 1024;
@@ -29,7 +30,7 @@ impl Tegrastats {
     }
 
     fn start_as(program: &str, args: &[&str]) -> Option<Self> {
-        let mut command = Command::new(program);
+        let mut command = Command::new(find_program(program)?);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().ok()?;
         let stdout = child.stdout.take()?;

@@ -222,7 +222,6 @@ impl<'p> Journal<'p> {
                 Step::PutBack => unreachable!("nothing was changed"),
                 Step::Ask => unreachable!("the trials of this plan are given"),
                 Step::Close(closed) => self.write(Event::Closed(closed)),
-                Step::Ask | Step::Over => return,
             }
         }
     }

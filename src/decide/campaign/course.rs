@@ -102,18 +102,23 @@ impl Course {
     /// The beginning of `campaign`; `excluded` are combinations that the matrix does not allow.
     pub fn new(campaign: &Campaign, excluded: &[Kept]) -> Self {
         let question = campaign.question.clone();
+        let controls = campaign.controls;
         let engine = match &question {
             Question::Axes { flips, rules } => {
-                let mut knobs = Knobs::new(flips.len() as u32, rules.clone());
+                let mut knobs = Knobs::new(flips.len() as u32, knobs::Rules { controls, ..rules.clone() });
                 excluded.iter().for_each(|&kept| knobs.forbid(kept));
                 Engine::Knobs(knobs)
             }
-            Question::Sequence { rules, .. } => {
-                Engine::Knobs(Knobs::of_items(question.items().unwrap_or_default(), rules.clone()))
+            Question::Sequence { rules, .. } => Engine::Knobs(Knobs::of_items(
+                question.items().unwrap_or_default(),
+                knobs::Rules { controls, ..rules.clone() },
+            )),
+            Question::Levels { labels, rules, .. } => {
+                Engine::Levels(Levels::new(labels.len() - 1, since::Rules { controls, ..rules.clone() }))
             }
-            Question::Levels { labels, rules, .. } => Engine::Levels(Levels::new(labels.len() - 1, rules.clone())),
             Question::Revisions { history, rules } => {
-                let mut search = Revisions::new(history.order(), &history.weights(), rules.clone());
+                let rules = since::Rules { controls, ..rules.clone() };
+                let mut search = Revisions::new(history.order(), &history.weights(), rules);
                 let skipped = history.revisions.iter().enumerate().filter(|(_, revision)| revision.skip);
                 skipped.for_each(|(position, _)| search.set_untestable(position));
                 Engine::Revisions(search)

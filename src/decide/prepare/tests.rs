@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::decide::arrange::Asked;
+use crate::decide::campaign::Course;
 use crate::decide::run::{NOT_COLD_BOOTS_MAX, Warmth};
 use crate::decide::step::{Step, decide};
 use crate::model::evidence::{EvidenceSummary, Fact, Findings};
@@ -104,6 +105,10 @@ impl Told {
         let (seq, boot) = (self.state.seq + 1, self.here());
         let record = Record { version: VERSION, seq, boot, uptime_ms: UptimeMs(1), wall, event };
         self.state.apply(&self.agenda, &record).unwrap();
+    }
+
+    fn prepare_a_revision(&mut self) {
+        self.tell(Event::Hooked(Course::prepared("4bca844", None)));
     }
 
     fn boot(&mut self) {
@@ -237,6 +242,25 @@ fn after_a_fault_reset_a_planned_reboot_comes_before_the_next_cold_trial() {
     told.planned_reboot();
     assert_eq!((told.state.prior_end, told.state.made), (PriorEnd::Planned, true));
     assert!(matches!(decide(&told.state, &told.agenda, &told.here()), Step::Start { .. }));
+}
+
+#[test]
+fn no_cold_trial_follows_a_preparation_in_its_boot_and_an_open_ended_run_asks() {
+    let mut told = Told::new(true);
+    told.agenda.cells.iter_mut().for_each(|cell| (cell.start, cell.rounds) = (Start::Cold, 1));
+    told.prepare_a_revision();
+    let next = decide(&told.state, &told.agenda, &told.here());
+    assert!(matches!(&next, Step::Reboot { why, .. } if why.contains("no revision was prepared")), "{next:?}");
+    told.planned_reboot();
+    assert!(matches!(decide(&told.state, &told.agenda, &told.here()), Step::Start { .. }));
+
+    let mut told = Told::new(true);
+    told.agenda.cells.iter_mut().for_each(|cell| cell.rounds = 0);
+    told.agenda.open_ended = true;
+    told.state.progress = crate::decide::agenda::Progress::new(&told.agenda);
+    assert_eq!(decide(&told.state, &told.agenda, &told.here()), Step::Ask);
+    told.agenda.open_ended = false;
+    assert!(matches!(decide(&told.state, &told.agenda, &told.here()), Step::Close(_)));
 }
 
 #[test]

@@ -87,11 +87,18 @@ fn a_search_that_is_killed_at_every_step_finds_the_same() {
     let mut kills = 0;
     loop {
         assert!(Instant::now() < until, "no end after {kills} kills:\n{}", bench.journal(run));
-        let before = bench.journal(run).lines().count();
+        let verdicts = |journal: &str| journal.matches("\"judged\"").count() - journal.matches("\"same-boot\"").count();
+        let before = verdicts(&bench.journal(run));
         let mut harness = bench.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // At another record each time: in the middle of a preparation, of a trial, of a verdict, between two steps.
-        let records = 1 + kills % 5;
-        while bench.journal(run).lines().count() < before + records && harness.try_wait().unwrap().is_none() {
+        // After another verdict, since a cell whose starts give nothing three times in a row is set aside; then at
+        // another record each time: between two steps, in a preparation, in the middle of a trial.
+        let mut at_verdict = None;
+        while harness.try_wait().unwrap().is_none() {
+            let journal = bench.journal(run);
+            let records = journal.lines().count();
+            if verdicts(&journal) > before && records >= *at_verdict.get_or_insert(records) + kills % 6 {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         if harness.try_wait().unwrap().is_some() {

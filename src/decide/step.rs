@@ -100,10 +100,13 @@ fn next_trial(state: &RunState, agenda: &Agenda, cell: usize, trial: TrialId) ->
     if let Some(reason) = &plan.cannot {
         return Step::Judge(void(trial, CANNOT_RUN_HERE, reason.clone()));
     }
-    let used = state.position > 0 || state.spoiled.here || state.prepared;
+    let used = state.position > 0 || state.spoiled.here;
     let needs_boot = match (&state.tainted_by, plan.start == Start::Cold) {
         (Some(by), _) if plan.may_taint => Some(format!("{by} may have left the GPU unfit")),
         (Some(_) | None, true) if used => Some("a cold trial needs a boot in which nothing used the GPU".to_owned()),
+        (Some(_) | None, true) if state.prepared => {
+            Some("a cold trial needs a boot in which no revision was prepared".to_owned())
+        }
         (Some(_) | None, true) if state.prior_end == PriorEnd::Fault => {
             Some("a cold trial needs a boot that did not begin with a fault".to_owned())
         }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::decide::arrange::Asked;
+use crate::decide::campaign::Course;
 use crate::decide::run::{NOT_COLD_BOOTS_MAX, Warmth};
 use crate::decide::step::{Step, decide};
 use crate::model::evidence::{EvidenceSummary, Fact, Findings};
@@ -114,6 +115,10 @@ impl Told {
         let (seq, boot) = (self.state.seq + 1, self.here());
         let record = Record { version: VERSION, seq, boot, uptime_ms: UptimeMs(seq), wall, event };
         self.state.apply(&self.agenda, &record).unwrap();
+    }
+
+    fn prepare_a_revision(&mut self) {
+        self.tell(Event::Hooked(Course::prepared("4bca844", None)));
     }
 
     fn boot(&mut self) {
@@ -280,6 +285,25 @@ fn boots_that_nothing_explains_stop_the_run_and_so_does_its_age() {
     }
     told.agenda.expires_ms = 9;
     assert!(stopped(&told).unwrap().contains("[safety] expires"));
+}
+
+#[test]
+fn no_cold_trial_follows_a_preparation_in_its_boot_and_an_open_ended_run_asks() {
+    let mut told = Told::new(true);
+    told.agenda.cells.iter_mut().for_each(|cell| (cell.start, cell.rounds) = (Start::Cold, 1));
+    told.prepare_a_revision();
+    let next = decide(&told.state, &told.agenda, &told.here());
+    assert!(matches!(&next, Step::Reboot { why, .. } if why.contains("no revision was prepared")), "{next:?}");
+    told.planned_reboot();
+    assert!(matches!(decide(&told.state, &told.agenda, &told.here()), Step::Start { .. }));
+
+    let mut told = Told::new(true);
+    told.agenda.cells.iter_mut().for_each(|cell| cell.rounds = 0);
+    told.agenda.open_ended = true;
+    told.state.progress = crate::decide::agenda::Progress::new(&told.agenda);
+    assert_eq!(decide(&told.state, &told.agenda, &told.here()), Step::Ask);
+    told.agenda.open_ended = false;
+    assert!(matches!(decide(&told.state, &told.agenda, &told.here()), Step::Close(_)));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::decide::stats::Method;
 use crate::model::ids::DeviceId;
 
 /// Reproduces, explains and bisects faults on NVIDIA Jetson boards, and says no more than the data supports.
@@ -83,7 +84,7 @@ pub enum Command {
     Resume(ResumeArgs),
     /// Where a run stands, what comes next, and why it waits
     #[command(after_help = "Example:\n  jetfault status --format json")]
-    Status(ReadArgs),
+    Status(StatusArgs),
     /// Finish the current trial, then stop
     #[command(after_help = "Example:\n  jetfault stop")]
     Stop(StopArgs),
@@ -328,11 +329,15 @@ pub struct ResumeArgs {
     pub accept_binary: bool,
 }
 
-/// Commands that read one run.
+/// `status`.
 #[derive(Debug, Args)]
-pub struct ReadArgs {
+pub struct StatusArgs {
     /// The run: an id, a unique beginning of one, or a path [default: the latest]
     pub run: Option<String>,
+    /// How intervals are made: clopper-pearson, confidence-sequence, wilson or jeffreys [default: confidence-sequence while
+    /// the run goes on]
+    #[arg(long, value_name = "METHOD")]
+    pub interval: Option<Method>,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
@@ -362,6 +367,10 @@ pub struct ExplainArgs {
 pub struct ReportArgs {
     /// The run: an id, a unique beginning of one, or a path [default: the latest]
     pub run: Option<String>,
+    /// How intervals are made: clopper-pearson, confidence-sequence, wilson or jeffreys [default: clopper-pearson where
+    /// the number of trials was fixed in advance and is reached, else confidence-sequence, which may be looked at often]
+    #[arg(long, value_name = "METHOD")]
+    pub interval: Option<Method>,
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufReader;
 
-use crate::cli::args::{DataFormat, ExplainArgs, Global, ReadArgs, ReportArgs, ReportFormat};
+use crate::cli::args::{DataFormat, ExplainArgs, Global, ReportArgs, ReportFormat, StatusArgs};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::run::run_failure;
@@ -14,7 +14,9 @@ use crate::decide::explain::ExplainFold;
 use crate::decide::plan::Plan;
 use crate::decide::report::{Report, Standing};
 use crate::decide::run::IllegalEvent;
+use crate::decide::stats::Method;
 use crate::decide::status::{Harness, StatusFold};
+use crate::decide::stopping::End;
 use crate::model::evidence::Fact;
 use crate::model::ids::{ContentDigest, TrialId};
 use crate::model::journal::{Event, Opened, Record};
@@ -31,7 +33,7 @@ use crate::perform::store::{ResultsDir, RunDir, names};
 /// See [`Failure`].
 pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
     let (_, run) = locate::run(global, args.run.as_deref())?;
-    let report = make_report(&run)?;
+    let report = make_report(&run, args.interval)?;
     match args.format {
         ReportFormat::Text => output::print(render::report(&report, &output::style(global)).as_bytes())?,
         ReportFormat::Md => output::print(render::markdown(&report).as_bytes())?,
@@ -44,10 +46,10 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
 ///
 /// # Errors
 /// See [`Failure`].
-pub fn status(args: &ReadArgs, global: &Global) -> Outcome {
+pub fn status(args: &StatusArgs, global: &Global) -> Outcome {
     let (results, run) = locate::run(global, args.run.as_deref())?;
     let read = Read::open(&run)?;
-    let mut fold = StatusFold::new(&read.plan, &read.agenda);
+    let mut fold = StatusFold::new(&read.plan, &read.agenda).by(args.interval);
     read.records(&run, |record| fold.apply(&record))?;
     let here = Sysroot::new(global.sysroot.clone()).boot_id().ok();
     let status = fold.finish(here.as_ref(), harness(&results));
@@ -92,7 +94,7 @@ pub fn explain(args: &ExplainArgs, global: &Global) -> Outcome {
 /// # Errors
 /// If the run cannot be read back or the report not be printed.
 pub fn print_report_text(run: &RunDir, global: &Global) -> Outcome {
-    let report = make_report(run)?;
+    let report = make_report(run, None)?;
     output::print(render::report(&report, &output::style(global)).as_bytes())?;
     Ok(exit_of(&report))
 }
@@ -166,9 +168,9 @@ impl Read {
     }
 }
 
-fn make_report(run: &RunDir) -> Result<Report, Failure> {
+fn make_report(run: &RunDir, interval: Option<Method>) -> Result<Report, Failure> {
     let read = Read::open(run)?;
-    let mut fold = StatusFold::new(&read.plan, &read.agenda);
+    let mut fold = StatusFold::new(&read.plan, &read.agenda).by(interval);
     read.records(run, |record| fold.apply(&record))?;
     fold.into_report(run.id.clone(), machine_words(run)).or_fail(Exit::JournalDamaged)
 }
@@ -211,7 +213,13 @@ fn exit_of(report: &Report) -> Exit {
         return Exit::FaultFound;
     }
     let complete = matches!(report.run.standing, Standing::Complete);
-    if !complete || report.cells.iter().any(|cell| cell.short.is_some()) { Exit::Undecided } else { Exit::Done }
+    let is_open = |end: Option<End>| matches!(end, None | Some(End::Inconclusive));
+    let undecided = report.decisions.iter().any(|decision| is_open(decision.end));
+    if !complete || undecided || report.cells.iter().any(|cell| cell.short.is_some()) {
+        Exit::Undecided
+    } else {
+        Exit::Done
+    }
 }
 
 /// Whether somebody works on a run of `results`: whoever does holds its lock.

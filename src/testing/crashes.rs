@@ -13,6 +13,7 @@ use crate::decide::agenda::{Agenda, AgendaCell};
 use crate::decide::arrange::Asked;
 use crate::decide::result::ResultFold;
 use crate::decide::run::RunState;
+use crate::decide::stopping::{Stopping, Stops};
 use crate::model::ids::{CellId, ContentDigest, DeviceId, RunId, TrialId};
 use crate::model::journal::{
     Allowed, Closing, Event, Extended, Invoker, Judged, Launcher, Opened, Persistence, Record, decode,
@@ -75,7 +76,15 @@ fn agenda(cells: Vec<AgendaCell>) -> Agenda {
     let mode = |id, name, mask| format!("< POWER_MODEL ID={id} NAME={name} >\nTPC_POWER_GATING TPC_PG_MASK {mask}\n");
     let conf = [mode(0, "15W", 240), mode(1, "25W", 240), mode(3, "7W", 252)].concat();
     let power_modes = parse_conf(&conf).expect("three modes");
-    Agenda { cells, power_modes, seed: 1, boots_max: 30, may_reboot, open_ended: false }
+    Agenda { cells, power_modes, seed: 1, boots_max: 30, may_reboot, stops: None, open_ended: false }
+}
+
+/// The same, each cell until two clean trials or a fault decide it.
+fn until_decided(agenda: Agenda) -> Agenda {
+    let rule =
+        Stopping { p0: 0.01, p1: 0.78, alpha: 0.05, beta: 0.05, cap: 6, max: 6, baseline: None, pairs: Vec::new() };
+    let stops = Stops::of(&rule, agenda.cells.iter().map(|cell| &cell.id));
+    Agenda { stops: Some(stops), ..agenda }
 }
 
 fn scenarios() -> Vec<Scenario> {
@@ -126,6 +135,16 @@ fn scenarios() -> Vec<Scenario> {
             ]),
             behaviours: vec![Behaviour::Fail, Behaviour::Pass],
             tells: Tells::Jetson,
+            extend: false,
+            fewer_deaths: 1,
+        },
+        Scenario {
+            name: "until-decided",
+            agenda: until_decided(agenda(
+                ["a", "b"].map(|name| AgendaCell { rounds: 6, ..cell(name, false, 100) }).into(),
+            )),
+            behaviours: vec![Behaviour::Pass, Behaviour::Fail],
+            tells: Tells::Pc,
             extend: false,
             fewer_deaths: 1,
         },
@@ -251,6 +270,11 @@ impl Auditor {
     fn end(&self, machine: &SimMachine<'_>) -> Result<Causes, String> {
         if self.offset != machine.durable.len() {
             return Err("the journal of a closed run has an end that is not a record".into());
+        }
+        if let Some(stops) = &machine.agenda.stops
+            && let Some(open) = self.state.progress.decisions().all(stops).find(|decision| decision.end.is_none())
+        {
+            return Err(format!("auditor (l): the run is complete and cell {} is not decided", open.cell));
         }
         if machine.settings != settings_found() {
             return Err(format!("auditor (k): the machine is left with {:?}", machine.settings));

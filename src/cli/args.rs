@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::decide::stats::Method;
 use crate::model::ids::DeviceId;
 
 /// Reproduces, explains and bisects faults on NVIDIA Jetson boards, and says no more than the data supports.
@@ -367,6 +368,10 @@ pub struct StatusArgs {
     /// Directory of systemd's units in which the boot service may be [default: /etc/systemd/system]
     #[arg(long, value_name = "DIR")]
     pub unit_dir: Option<PathBuf>,
+    /// How intervals are made: clopper-pearson, confidence-sequence, wilson or jeffreys [default: confidence-sequence while
+    /// the run goes on]
+    #[arg(long, value_name = "METHOD")]
+    pub interval: Option<Method>,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
@@ -417,6 +422,10 @@ pub struct ExplainArgs {
 pub struct ReportArgs {
     /// The run: an id, a unique beginning of one, or a path [default: the latest]
     pub run: Option<String>,
+    /// How intervals are made: clopper-pearson, confidence-sequence, wilson or jeffreys [default: clopper-pearson where
+    /// the number of trials was fixed in advance and is reached, else confidence-sequence, which may be looked at often]
+    #[arg(long, value_name = "METHOD")]
+    pub interval: Option<Method>,
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,

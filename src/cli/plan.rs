@@ -44,7 +44,7 @@ pub fn read_matrix(source: &MatrixSource, args: &MatrixArgs) -> Result<Matrix, F
 /// Everything that is wrong with the matrix, with its place.
 pub fn make_plan(source: &MatrixSource, args: &MatrixArgs) -> Result<Plan, Failure> {
     let matrix = read_matrix(source, args)?;
-    let mut plan = expand(&matrix, &PlanOptions { only: args.cell.clone() }).map_err(matrix_failure)?;
+    let mut plan = expand(&matrix, &PlanOptions { only: args.cell.clone(), baseline: None }).map_err(matrix_failure)?;
     let mut predictor = Predictor::default();
     plan.predict_with(|settings| predictor.predict(settings));
     Ok(plan)

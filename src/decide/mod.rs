@@ -47,6 +47,8 @@ pub mod result;
 
 pub mod stats;
 
+pub mod stopping;
+
 pub mod bisect;
 
 pub mod campaign;

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::decide::campaign::Campaign;
+use crate::decide::stats::Counts;
+use crate::decide::stopping::{Expected, Stopping};
 use crate::model::ids::{CellId, ContentDigest};
 use crate::model::journal::Extended;
 use crate::model::matrix::{Decide, FaultName, MatrixError, Safety, Tool, TrialsRule, VerdictName};
@@ -85,6 +87,8 @@ pub struct PlanOptions {
     /// An argument is a list of `axis=level` that must all match, or `baseline`, or `control:NAME`;
     /// controls are planned only if they are named, or if there is no argument at all.
     pub only: Vec<String>,
+    /// Trials of the baseline cell that are there from earlier runs: what `until-decided` tests against.
+    pub baseline: Option<Counts>,
 }
 
 words! {
@@ -204,6 +208,9 @@ pub struct Plan {
     /// Programs that are run instead of the machine's own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tools: BTreeMap<Tool, String>,
+    /// When enough trials were seen, if their number is not fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopping: Option<Box<Stopping>>,
     /// What the run asks, if its trials are chosen as it goes; its cells then have no rounds of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub campaign: Option<Box<Campaign>>,
@@ -286,12 +293,19 @@ impl Plan {
         self.cells.get(index).or_else(|| self.warming.as_deref().filter(|_| index == self.cells.len()))
     }
 
+    /// What it takes on average, if its number of trials is not fixed.
+    pub fn expected(&self) -> Option<Expected> {
+        self.stopping.as_ref().map(|stopping| stopping.expected(&self.cells))
+    }
+
     /// How many rounds a cell has at most.
     pub fn rounds(&self, cell: &Cell) -> u32 {
         match (&self.trials, cell.rounds) {
             (_, Some(rounds)) => rounds,
             (TrialsRule::Fixed(trials), None) => *trials,
-            (TrialsRule::UntilDecided(Decide { max, .. }), None) => *max,
+            (TrialsRule::UntilDecided(Decide { max, .. }), None) => {
+                self.stopping.as_ref().map_or(*max, |stopping| stopping.rounds(&cell.id))
+            }
         }
     }
 

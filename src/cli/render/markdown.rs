@@ -25,9 +25,26 @@ pub fn markdown(report: &Report) -> String {
     let mut out = String::new();
     head(&mut out, report);
     cells(&mut out, report);
+    decided(&mut out, report);
     faults(&mut out, report);
     untested(&mut out, report);
     out
+}
+
+fn decided(out: &mut String, report: &Report) {
+    let mut left = report.decisions.len();
+    for decision in &report.decisions {
+        if out.len() > CELLS_BYTES_MAX {
+            let _ = writeln!(out, "- … and {left} more decisions");
+            break;
+        }
+        let label = if decision.other.is_some() { String::new() } else { format!("{}: ", code(&decision.label)) };
+        let _ = writeln!(out, "- {label}{}", prose(&decision.text));
+        left -= 1;
+    }
+    if !report.decisions.is_empty() {
+        out.push('\n');
+    }
 }
 
 fn head(out: &mut String, report: &Report) {

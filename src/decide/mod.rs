@@ -57,3 +57,5 @@ pub mod explain;
 pub mod status;
 
 pub mod compare;
+
+pub mod checkpoint;

@@ -62,4 +62,6 @@ pub mod doctor;
 
 pub mod capture;
 
+pub mod checkpoint;
+
 pub mod linux;

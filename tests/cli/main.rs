@@ -10,6 +10,7 @@ mod boards;
 mod bad_input;
 mod companion;
 mod deaths;
+mod inspect;
 mod machines;
 mod memory;
 mod readers;

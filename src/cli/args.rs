@@ -126,6 +126,11 @@ pub enum Command {
     /// Write what this machine says about itself as a directory that `--sysroot` reads
     #[command(after_help = "Examples:\n  sudo jetfault capture --to board-7\n  jetfault doctor --sysroot board-7")]
     Capture(CaptureArgs),
+    /// What a checkpoint's header says: dtypes, which layers are quantised how, and what does not fit
+    #[command(
+        after_help = "Examples:\n  jetfault inspect model.safetensors\n  jetfault inspect model-00001-of-00002.safetensors --format json\n\nhf_quant_config.json beside the file is compared with it. Exit code 1: something does not fit."
+    )]
+    Inspect(InspectArgs),
     /// Print the JSON Schema of matrices, for editors
     #[command(after_help = "Example:\n  jetfault schema > matrix.schema.json")]
     Schema,
@@ -474,6 +479,16 @@ pub struct CaptureArgs {
     /// Keep serial numbers, addresses, host and user names instead of replacing them
     #[arg(long)]
     pub no_redact: bool,
+}
+
+/// `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// A safetensors file; only its header is read
+    pub file: PathBuf,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
 }
 
 /// Formats of most commands.

@@ -6,6 +6,7 @@
 mod compare;
 mod doctor;
 mod explain;
+mod inspect;
 mod markdown;
 mod plan;
 mod rehearsal;
@@ -18,6 +19,7 @@ mod table;
 pub use compare::{comparisons, comparisons_markdown};
 pub use doctor::doctor;
 pub use explain::explain;
+pub use inspect::inspect;
 pub use markdown::{MARKDOWN_BYTES_MAX, markdown};
 pub use plan::plan;
 pub use rehearsal::rehearsal;

@@ -62,3 +62,5 @@ pub mod explain;
 pub mod status;
 
 pub mod compare;
+
+pub mod checkpoint;

@@ -64,4 +64,6 @@ pub mod doctor;
 
 pub mod capture;
 
+pub mod checkpoint;
+
 pub mod linux;

@@ -11,6 +11,7 @@ mod bad_input;
 mod boots;
 mod companion;
 mod deaths;
+mod inspect;
 mod machines;
 mod memory;
 mod readers;

@@ -99,10 +99,10 @@ pub fn global_scale(largest: f32) -> f32 {
 }
 
 /// The scale of a group whose largest magnitude is `largest`.
+#[expect(clippy::manual_clamp, reason = "a NaN becomes the least, as the comparisons of a GPU have it")]
 pub fn group_scale(largest: f32, global: f32) -> u8 {
     let scale = largest / (E2M1_MAX * global);
     let scale = if scale == 0.0 { 1.0 } else { scale };
-    // A NaN becomes the least, as the comparisons of a GPU have it.
     e4m3_of(scale.max(E4M3_MIN).min(E4M3_MAX))
 }
 

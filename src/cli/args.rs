@@ -85,9 +85,17 @@ pub enum Command {
     /// Where a run stands, what comes next, and why it waits
     #[command(after_help = "Example:\n  jetfault status --format json")]
     Status(StatusArgs),
-    /// Finish the current trial, then stop
+    /// Finish the current trial, put back what was changed, then stop; the boot service goes
     #[command(after_help = "Example:\n  jetfault stop")]
     Stop(StopArgs),
+    /// Install the boot service, which carries a run on after each boot; `run` does so itself where it needs boots
+    #[command(
+        after_help = "Examples:\n  sudo jetfault arm                      the latest run\n  jetfault arm --unit-dir /tmp/units     look at the unit first"
+    )]
+    Arm(ArmArgs),
+    /// Remove the boot service
+    #[command(after_help = "Example:\n  sudo jetfault disarm")]
+    Disarm(DisarmArgs),
     /// Why a trial got its verdict: facts, rule, what was missing
     #[command(
         after_help = "Examples:\n  jetfault explain c-0123456789abcdef-r001-a1\n  jetfault explain quickstart-001 c-0123\n  jetfault explain sequence=CBA                lists the trials of a cell that has several"
@@ -189,12 +197,26 @@ pub struct RunArgs {
     /// new run each time, and refuses matrices that need boots
     #[arg(long)]
     pub git_bisect: bool,
+    /// How the boot service behaves, where the run needs boots.
+    #[command(flatten)]
+    pub boot: BootArgs,
     /// What every worker plays instead of its cell, to test the harness itself; the trials are marked as simulated
     #[arg(long, value_name = "SCRIPT", hide = true)]
     pub script: Option<String>,
     /// What is allowed.
     #[command(flatten)]
     pub allow: AllowArgs,
+}
+
+/// Boots and the service that carries a run on after them.
+#[derive(Debug, Clone, Args)]
+pub struct BootArgs {
+    /// Seconds from the moment when a login is possible to the first trial of a boot, so that a person can step in
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    pub boot_delay: u64,
+    /// Directory of systemd's units, in which the boot service is installed [default: /etc/systemd/system]
+    #[arg(long, value_name = "DIR")]
+    pub unit_dir: Option<PathBuf>,
 }
 
 /// What is searched.
@@ -271,6 +293,9 @@ pub struct BisectArgs {
     /// Go on although the jetfault binary is another one than the run began with
     #[arg(long)]
     pub accept_binary: bool,
+    /// How the boot service behaves, where the run needs boots.
+    #[command(flatten)]
+    pub boot: BootArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
@@ -327,6 +352,12 @@ pub struct ResumeArgs {
     /// Go on although the jetfault binary is another one than the run began with
     #[arg(long)]
     pub accept_binary: bool,
+    /// As the boot service does: wait for a chance to log in, for whoever is logged in, and for the boot's verification
+    #[arg(long)]
+    pub at_boot: bool,
+    /// How the boot service behaves, where the run needs boots.
+    #[command(flatten)]
+    pub boot: BootArgs,
 }
 
 /// `status`.
@@ -338,9 +369,30 @@ pub struct StatusArgs {
     /// the run goes on]
     #[arg(long, value_name = "METHOD")]
     pub interval: Option<Method>,
+    /// Directory of systemd's units in which the boot service may be [default: /etc/systemd/system]
+    #[arg(long, value_name = "DIR")]
+    pub unit_dir: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
+}
+
+/// `arm`.
+#[derive(Debug, Args)]
+pub struct ArmArgs {
+    /// The run: an id, a unique beginning of one, or a path [default: the latest]
+    pub run: Option<String>,
+    /// How the boot service behaves.
+    #[command(flatten)]
+    pub boot: BootArgs,
+}
+
+/// `disarm`.
+#[derive(Debug, Args)]
+pub struct DisarmArgs {
+    /// Directory of systemd's units, in which the boot service is installed [default: /etc/systemd/system]
+    #[arg(long, value_name = "DIR")]
+    pub unit_dir: Option<PathBuf>,
 }
 
 /// `stop`.
@@ -348,6 +400,9 @@ pub struct StatusArgs {
 pub struct StopArgs {
     /// The run: an id, a unique beginning of one, or a path [default: the latest]
     pub run: Option<String>,
+    /// Directory of systemd's units, in which the boot service is installed [default: /etc/systemd/system]
+    #[arg(long, value_name = "DIR")]
+    pub unit_dir: Option<PathBuf>,
 }
 
 /// `explain`.

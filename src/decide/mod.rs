@@ -20,6 +20,9 @@ pub mod classify;
 pub mod evidence;
 
 pub mod gate;
+
+pub mod clearance;
+
 pub mod hang;
 
 pub mod gpu_health;

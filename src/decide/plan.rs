@@ -14,6 +14,7 @@ use crate::decide::stopping::{Expected, Stopping};
 use crate::model::ids::{CellId, ContentDigest};
 use crate::model::journal::Extended;
 use crate::model::matrix::{Decide, FaultName, MatrixError, Safety, Tool, TrialsRule, VerdictName};
+use crate::model::quantity::Millis;
 use crate::model::settings::{Settings, Start};
 use crate::model::words::words;
 
@@ -86,8 +87,6 @@ pub struct PlanOptions {
     /// An argument is a list of `axis=level` that must all match, or `baseline`, or `control:NAME`;
     /// controls are planned only if they are named, or if there is no argument at all.
     pub only: Vec<String>,
-    /// Trials of the baseline cell that are there from earlier runs: what `until-decided` tests against.
-    pub baseline: Option<Counts>,
 }
 
 words! {
@@ -187,6 +186,12 @@ pub struct Plan {
     pub needs: Needs,
     /// The most boots that are allowed.
     pub boots_max: u64,
+    /// The most boots in an hour that no trial explains.
+    #[serde(default = "unexpected_per_hour_max")]
+    pub unexpected_per_hour_max: u32,
+    /// How long a board may stay armed for it.
+    #[serde(default = "expires")]
+    pub expires: Millis,
     /// What may not mean what it seems to, as text with its place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -207,6 +212,14 @@ pub struct Plan {
     /// What the run asks, if its trials are chosen as it goes; its cells then have no rounds of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub campaign: Option<Box<Campaign>>,
+}
+
+fn unexpected_per_hour_max() -> u32 {
+    Safety::default().max_unexpected_per_hour
+}
+
+fn expires() -> Millis {
+    Safety::default().expires
 }
 
 impl Plan {
@@ -276,6 +289,14 @@ impl Plan {
     /// The cell at `index` of [`Plan::all_cells`].
     pub fn cell_at(&self, index: usize) -> Option<&Cell> {
         self.cells.get(index).or_else(|| self.warming.as_deref().filter(|_| index == self.cells.len()))
+    }
+
+    /// Tests against `baseline`, trials of the first cell that were there before, if the number of trials is not fixed.
+    pub fn test_against(&mut self, baseline: Counts) {
+        if let TrialsRule::UntilDecided(decide) = &self.trials {
+            self.stopping = Some(Box::new(Stopping::of(decide, &self.cells, Some(baseline))));
+            self.needs = needs::needs(self);
+        }
     }
 
     /// What it takes on average, if its number of trials is not fixed.

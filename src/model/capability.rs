@@ -78,6 +78,7 @@ const THIS: &[Capability] = &[
     Capability::DriverAllocators,
     Capability::DropCaches,
     Capability::GpuPm,
+    Capability::PowerHook,
     Capability::PowerMode,
     Capability::Swap,
     Capability::TunedKernels,

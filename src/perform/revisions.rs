@@ -166,7 +166,14 @@ impl Repository<'_> {
     /// The commit that a name means.
     fn commit(&self, name: &str) -> Result<String, HistoryError> {
         let wanted = format!("{name}^{{commit}}");
-        Ok(self.ask(&["rev-parse", "--verify", "--end-of-options", &wanted])?.trim().to_owned())
+        let answer = self.ask(&["rev-parse", "--verify", "--end-of-options", &wanted]);
+        answer.map(|commit| commit.trim().to_owned()).map_err(|error| match error {
+            // Its own words do not name what it looked for.
+            HistoryError::Refused { what, repo, words } => {
+                HistoryError::Refused { what: format!("{what} {name}"), repo, words }
+            }
+            other => other,
+        })
     }
 
     fn title(&self, name: &str) -> Result<String, HistoryError> {

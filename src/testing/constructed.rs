@@ -220,9 +220,8 @@ impl<'p> Journal<'p> {
                     self.next_boot();
                 }
                 Step::PutBack => unreachable!("nothing was changed"),
-                Step::Ask => unreachable!("the trials of this plan are given"),
                 Step::Close(closed) => self.write(Event::Closed(closed)),
-                Step::Over => return,
+                Step::Ask | Step::Over => return,
             }
         }
     }

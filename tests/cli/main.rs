@@ -2,11 +2,13 @@
 
 #[allow(unreachable_pub, reason = "one test program, several modules")]
 mod bench;
+mod bisect;
 
 #[path = "../../src/testing/boards.rs"]
 mod boards;
 
 mod bad_input;
+mod boots;
 mod companion;
 mod deaths;
 mod machines;

@@ -56,6 +56,8 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         trials: matrix.trials.clone(),
         needs: Needs::default(),
         boots_max: 0,
+        unexpected_per_hour_max: matrix.safety.max_unexpected_per_hour,
+        expires: matrix.safety.expires,
         warnings,
         factors: matrix.factors.clone(),
         cells,
@@ -65,7 +67,7 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         campaign: None,
     };
     if let TrialsRule::UntilDecided(decide) = &matrix.trials {
-        plan.stopping = Some(Box::new(Stopping::of(decide, &plan.cells, options.baseline)));
+        plan.stopping = Some(Box::new(Stopping::of(decide, &plan.cells, None)));
     }
     plan.needs = needs(&plan);
     if plan.needs.trials > PLAN_TRIALS_MAX {

@@ -223,12 +223,14 @@ pub fn print_standing(run: &RunDir, format: DataFormat, global: &Global) -> Outc
 }
 
 /// Fills in what other runs of this device in `results` know: trials of the cells of `plan` with the fault that they
-/// found at the bad end, and trials of controls.
+/// found at the bad end, and trials of controls; for a run until decided the trials of its baseline.
 ///
 /// # Errors
 /// If the results directory cannot be read. A run that cannot be read is left out, and that is said.
 pub fn learn(results: &ResultsDir, plan: &mut Plan, device: &DeviceId) -> Result<(), Failure> {
-    let Some(mut campaign) = plan.campaign.take() else { return Ok(()) };
+    if plan.campaign.is_none() && plan.stopping.is_none() {
+        return Ok(());
+    }
     let bad_end = plan.cells.first().map(|cell| cell.id.clone());
     let mut before = Before::default();
     for run in results.runs().or_fail(Exit::Unfit)? {
@@ -237,16 +239,21 @@ pub fn learn(results: &ResultsDir, plan: &mut Plan, device: &DeviceId) -> Result
         }
     }
     let first = before.trials.iter().find(|trial| Some(&trial.cell) == bad_end.as_ref() && trial.fault.is_some());
-    campaign.signature = first.and_then(|trial| trial.fault.clone());
+    let signature = first.and_then(|trial| trial.fault.clone());
     let mut counts: BTreeMap<CellId, Counts> = BTreeMap::new();
     for trial in &before.trials {
         let counts = counts.entry(trial.cell.clone()).or_default();
-        match (&trial.fault, &campaign.signature) {
+        match (&trial.fault, &signature) {
             (None, _) => counts.clean += 1,
             (Some(fault), Some(signature)) if is_same_fault(signature, fault) => counts.faults += 1,
             (Some(_), _) => {}
         }
     }
+    if let Some(baseline) = bad_end.and_then(|cell| counts.get(&cell).copied()) {
+        plan.test_against(baseline);
+    }
+    let Some(mut campaign) = plan.campaign.take() else { return Ok(()) };
+    campaign.signature = signature;
     campaign.known = counts.into_iter().map(|(cell, counts)| Known { cell, counts }).collect();
     campaign.controls = before.controls;
     plan.campaign = Some(campaign);

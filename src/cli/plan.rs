@@ -4,11 +4,12 @@ use crate::cli::args::{DataFormat, Global, MatrixArgs, PlanArgs};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::locate::{self, MatrixSource};
-use crate::cli::output;
-use crate::cli::render;
+use crate::cli::{campaign, output, render};
 use crate::decide::plan::{Plan, PlanError, PlanOptions, expand};
 use crate::decide::predict::Predictor;
 use crate::model::matrix::{Matrix, Override, parse_bytes};
+use crate::perform::host::Sysroot;
+use crate::perform::store::ResultsDir;
 
 /// `jetfault plan MATRIX`.
 ///
@@ -16,7 +17,9 @@ use crate::model::matrix::{Matrix, Override, parse_bytes};
 /// See [`Failure`].
 pub fn plan(args: &PlanArgs, global: &Global) -> Outcome {
     let source = locate::matrix(&args.matrix.matrix)?;
-    let plan = make_plan(&source, &args.matrix)?;
+    let mut plan = make_plan(&source, &args.matrix)?;
+    let results = ResultsDir::at(locate::results_path(global.results.as_deref()));
+    campaign::learn(&results, &mut plan, &Sysroot::new(global.sysroot.clone()).device(None))?;
     if !global.quiet {
         plan.warnings.iter().for_each(output::say);
     }
@@ -44,7 +47,7 @@ pub fn read_matrix(source: &MatrixSource, args: &MatrixArgs) -> Result<Matrix, F
 /// Everything that is wrong with the matrix, with its place.
 pub fn make_plan(source: &MatrixSource, args: &MatrixArgs) -> Result<Plan, Failure> {
     let matrix = read_matrix(source, args)?;
-    let mut plan = expand(&matrix, &PlanOptions { only: args.cell.clone(), baseline: None }).map_err(matrix_failure)?;
+    let mut plan = expand(&matrix, &PlanOptions { only: args.cell.clone() }).map_err(matrix_failure)?;
     let mut predictor = Predictor::default();
     plan.predict_with(|settings| predictor.predict(settings));
     Ok(plan)

@@ -104,8 +104,7 @@ fn scenes(args: &RehearseArgs, matrix: &Matrix) -> Result<Vec<Scene>, Failure> {
     let one = |truth: String, summary: Summary| Ok(vec![Scene { truth, summary }]);
     match args.bisect {
         None => {
-            let plan = expand(matrix, &PlanOptions { only: args.matrix.cell.clone(), baseline: None })
-                .map_err(plan::matrix_failure)?;
+            let plan = expand(matrix, &PlanOptions { only: args.matrix.cell.clone() }).map_err(plan::matrix_failure)?;
             let model = MatrixModel::of(&plan);
             one("the matrix as planned".to_owned(), many(&|draws| model.rehearse(board, draws)))
         }

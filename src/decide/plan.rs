@@ -87,8 +87,6 @@ pub struct PlanOptions {
     /// An argument is a list of `axis=level` that must all match, or `baseline`, or `control:NAME`;
     /// controls are planned only if they are named, or if there is no argument at all.
     pub only: Vec<String>,
-    /// Trials of the baseline cell that are there from earlier runs: what `until-decided` tests against.
-    pub baseline: Option<Counts>,
 }
 
 words! {
@@ -291,6 +289,14 @@ impl Plan {
     /// The cell at `index` of [`Plan::all_cells`].
     pub fn cell_at(&self, index: usize) -> Option<&Cell> {
         self.cells.get(index).or_else(|| self.warming.as_deref().filter(|_| index == self.cells.len()))
+    }
+
+    /// Tests against `baseline`, trials of the first cell that were there before, if the number of trials is not fixed.
+    pub fn test_against(&mut self, baseline: Counts) {
+        if let TrialsRule::UntilDecided(decide) = &self.trials {
+            self.stopping = Some(Box::new(Stopping::of(decide, &self.cells, Some(baseline))));
+            self.needs = needs::needs(self);
+        }
     }
 
     /// What it takes on average, if its number of trials is not fixed.

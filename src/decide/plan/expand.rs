@@ -67,7 +67,7 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         campaign: None,
     };
     if let TrialsRule::UntilDecided(decide) = &matrix.trials {
-        plan.stopping = Some(Box::new(Stopping::of(decide, &plan.cells, options.baseline)));
+        plan.stopping = Some(Box::new(Stopping::of(decide, &plan.cells, None)));
     }
     plan.needs = needs(&plan);
     if plan.needs.trials > PLAN_TRIALS_MAX {

@@ -188,8 +188,7 @@ fn cells_are_chosen_by_levels_or_by_label() {
     let matrix =
         matrix("full", "[axes]\nbatch = [2]\nhygiene = [\"after:A,B\"]\n[controls.c]\ncell = { sequence = \"A\" }\n");
     let chosen = |only: &[&str]| -> Result<Vec<String>, String> {
-        let options =
-            PlanOptions { only: only.iter().map(|text| (*text).to_owned()).collect(), ..PlanOptions::default() };
+        let options = PlanOptions { only: only.iter().map(|text| (*text).to_owned()).collect() };
         match expand(&matrix, &options) {
             Ok(plan) => Ok(plan.cells.into_iter().map(|cell| cell.label).collect()),
             Err(PlanError::Filter { argument, reason, hint }) => Err(format!("{argument}: {reason}; {hint}")),

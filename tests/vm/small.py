@@ -3,7 +3,7 @@
 Each scenario is a fresh disk with a matrix and a service on it. The service is started at every boot; the host only
 looks on, cuts the power, or switches it on again.
 """
-import dataclasses, random, time
+import dataclasses, random, re, time
 
 from results import TOLD
 from scenario import ASYNC, HEAD, LINEAR4BIT, SYNC, Row, Scenario, faults_matrix, faults_rows, planned_row, row
@@ -33,6 +33,23 @@ def injected(bench, breadcrumbs, batches):
     if scenario.codes != [1]:
         raise Failure(f"{name}: a run with faults ended with {scenario.codes}")
     return faults_rows(scenario, scenario.results(name), breadcrumbs, batches)
+
+
+def drill(bench):
+    """`doctor --drill`, again after each boot: it names every fault that it committed."""
+    service = "#!/bin/sh\njetfault doctor --drill --allow-injected-faults --results /disk/results\n"
+    scenario = scenario_of(bench, "drill", {"service": service})
+    scenario.carry_through()
+    results = scenario.results("drill")
+    committed = [line["fault"] for line in results.injected]
+    table = next((line for _, line in scenario.machine.said if re.match(r"\d+ of \d+ named", line)), "no table")
+    wrong = []
+    if sorted(committed) != ["freeze", "panic", "reset"]:
+        wrong.append(f"{committed} were committed")
+    if not table.startswith("5 of 5 named") or scenario.codes != [0]:
+        wrong.append(f"it ended with {scenario.codes} and the words {table!r}")
+    found = " ".join(sorted(judgement.get("cause", judgement["verdict"]) for _, judgement in results.judged().values()))
+    return [Row("doctor --drill", "5 of 5 named", table.partition(":")[0], found, "", 0, "; ".join(wrong))]
 
 
 # -- reboots that people and the harness ask for -----------------------------------------------------------------------

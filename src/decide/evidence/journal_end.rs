@@ -103,10 +103,8 @@ pub fn journal_text(bytes: &[u8]) -> Vec<u8> {
 
 fn text_of(entry: &Value) -> String {
     let uptime_us = entry.get("__MONOTONIC_TIMESTAMP").and_then(Value::as_str).and_then(|us| us.parse::<u64>().ok());
-    let when = uptime_us.map_or_else(
-        || format!("[{:>12}]", "?"),
-        |us| format!("[{:>5}.{:06}]", us / 1_000_000, us % 1_000_000),
-    );
+    let when = uptime_us
+        .map_or_else(|| format!("[{:>12}]", "?"), |us| format!("[{:>5}.{:06}]", us / 1_000_000, us % 1_000_000));
     let Entry { identifier, pid, message, .. } = entry_of(entry);
     let pid = pid.map(|pid| format!("[{pid}]")).unwrap_or_default();
     format!("{when} {identifier}{pid}: {}", message.trim_end().replace('\n', "\n    "))
@@ -219,7 +217,8 @@ mod tests {
             r#"{"SYSLOG_IDENTIFIER":"kernel","MESSAGE":[79,111,112,115,10,66,85,71]}"#,
             "\n-- No entries --\n",
         );
-        let text = "[   12.345678] systemd[1]: Shutting down.\n[           ?] kernel: Oops\n    BUG\n-- No entries --\n";
+        let text =
+            "[   12.345678] systemd[1]: Shutting down.\n[           ?] kernel: Oops\n    BUG\n-- No entries --\n";
         assert_eq!(String::from_utf8(journal_text(json.as_bytes())).unwrap(), text);
     }
 

@@ -169,7 +169,7 @@ def power_cuts(bench, count, seed):
             # before the harness is at work, however slow the host is, and most afterwards.
             if number in (0, count - 1) or draw.random() < 0.7:
                 machine.wait_for(TOLD.pattern)
-            listen(machine, draw.uniform(0, 3))
+            machine.listen(draw.uniform(0, 3))
             machine.cut()
             cuts.cuts += 1
             after = scenario.results(name)
@@ -187,16 +187,6 @@ def power_cuts(bench, count, seed):
         raise Failure("no trial was ever started")
     cuts.seconds = time.monotonic() - begun
     return cuts
-
-
-def listen(machine, seconds):
-    """Takes in what the machine says for so long."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            machine.next_line(until)
-        except Failure:
-            return
 
 
 def cuts_row(cuts):

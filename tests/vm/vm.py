@@ -279,6 +279,15 @@ class Machine:
                 return line
         raise Failure(f"the machine went off while {pattern!r} was awaited")
 
+    def listen(self, seconds):
+        """Takes in what the guest says for so long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                self.next_line(until)
+            except Failure:
+                return
+
     def cut(self):
         """Cuts the power: whatever the guest had not given to its drive is lost."""
         self.process.kill()

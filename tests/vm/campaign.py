@@ -37,7 +37,7 @@ breadcrumbs = "{breadcrumbs}"
 
 WARMED = """
 [controls.warmed]
-cell = { warmup = "256x256" }
+cell = {{ warmup = "256x256" }}
 verdict = "pass"
 shows = "a small first layer keeps the machine up"
 trials = {warmed}

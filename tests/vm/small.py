@@ -11,10 +11,14 @@ from vm import CACHE, Failure, Machine, make_disk
 
 # What a boot service does: begin the run, or go on with it.
 SERVICE = """#!/bin/sh
-if [ -e /disk/results/{name}-001/journal.jsonl ]; then jetfault resume --results /disk/results
+if [ -e /disk/results/{name}-001/journal.jsonl ]; then jetfault resume --results /disk/results {resume}
 else jetfault run /disk/matrix.toml --results /disk/results {allow}
 fi
 """
+
+
+def service_of(name, allow="", resume=""):
+    return SERVICE.format(name=name, allow=allow, resume=resume)
 
 
 def scenario_of(bench, name, files, megabytes=192):
@@ -27,7 +31,7 @@ def scenario_of(bench, name, files, megabytes=192):
 def injected(bench, breadcrumbs, batches):
     """Faults of `[[inject]]`, among trials that pass."""
     name = f"faults-{breadcrumbs}"
-    service = SERVICE.format(name=name, allow="--allow-injected-faults")
+    service = service_of(name, "--allow-injected-faults")
     scenario = scenario_of(bench, name, {"matrix.toml": faults_matrix(name, breadcrumbs, batches), "service": service})
     scenario.carry_through()
     if scenario.codes != [1]:
@@ -64,7 +68,7 @@ def operator(bench):
     )
     work = "#!/bin/sh\necho working\n[ -e /disk/was-here ] && exit 0\ntouch /disk/was-here /run/in-trial\nexec sleep 1000\n"
     person = "(until [ -e /run/in-trial ]; do usleep 100000; done; sleep 1; reboot) >/dev/null 2>&1 &\n"
-    service = SERVICE.format(name=name, allow="--allow-root-workload").replace("#!/bin/sh\n", "#!/bin/sh\n" + person)
+    service = service_of(name, "--allow-root-workload").replace("#!/bin/sh\n", "#!/bin/sh\n" + person)
     scenario = scenario_of(bench, name, {"matrix.toml": matrix, "service": service, "work": work})
     scenario.carry_through()
     results = scenario.results(name)
@@ -80,7 +84,7 @@ def planned(bench):
     """The harness reboots for its cold trials."""
     name = "planned"
     matrix = HEAD.format(name=name, trials=3) + LINEAR4BIT.format(start="cold", breadcrumbs=SYNC)
-    service = SERVICE.format(name=name, allow="--allow-reboot")
+    service = service_of(name, "--allow-reboot --boot-delay 0", "--at-boot --boot-delay 0")
     scenario = scenario_of(bench, name, {"matrix.toml": matrix, "service": service})
     scenario.carry_through()
     results = scenario.results(name)

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::cli::args::{AllowArgs, DataFormat, DoctorArgs, Global, MatrixArgs};
+use crate::cli::args::{AllowArgs, BootArgs, DataFormat, DoctorArgs, Global, MatrixArgs};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::locate::MatrixSource;
@@ -46,6 +46,8 @@ pub fn drill(args: &DoctorArgs, global: &Global) -> Outcome {
         accept_binary: false,
         script: None,
         allow: AllowArgs { allow_injected_faults: true, ..AllowArgs::default() },
+        // It arms nothing: a person says when each fault may come.
+        boot: &BootArgs { boot_delay: 0, unit_dir: None },
         format: args.format,
     };
     let (source, plan) = shipped()?;

@@ -113,7 +113,8 @@ def resets(bench, name, cold, warmed, breadcrumbs=SYNC):
     counts, wrong = {}, boots_wrong(results)
     for trial, (_, judgement) in results.judged().items():
         label, _ = results.place(trial)
-        found = " ".join(filter(None, [judgement["verdict"], judgement.get("cause"), judgement.get("stage")]))
+        stage = judgement.get("stage") if judgement["verdict"] != "pass" else None
+        found = " ".join(filter(None, [judgement["verdict"], judgement.get("cause"), stage]))
         counts.setdefault(label, []).append(judgement["verdict"])
         # Of a stage that nobody waited for the record may be missing, and the one before it is named.
         stages = [f"reboot software-reset {stage}" for stage in ["C.forward", *(["C.free_host"] if breadcrumbs == ASYNC else [])]]

@@ -120,8 +120,11 @@ pub enum Command {
         after_help = "Examples:\n  jetfault rehearse bnb-1936 --model board.toml\n  jetfault rehearse bnb-1936 --model board.toml --bisect axes\n  jetfault rehearse bnb-1936 --model board.toml --bisect revisions --revisions 32 --campaigns 10000"
     )]
     Rehearse(RehearseArgs),
-    /// Whether this machine is fit for runs, and what mends it; with --gpu every kernel is launched once
-    #[command(after_help = "Examples:\n  jetfault doctor\n  jetfault doctor --gpu --format json")]
+    /// Whether this machine is fit for runs, and what mends it; with --gpu every kernel is launched once, with --drill the
+    /// machine is reset, panicked and frozen to see whether its evidence tells
+    #[command(
+        after_help = "Examples:\n  jetfault doctor\n  jetfault doctor --gpu --format json\n  sudo jetfault doctor --drill --allow-injected-faults    again after each boot"
+    )]
     Doctor(DoctorArgs),
     /// Write what this machine says about itself as a directory that `--sysroot` reads
     #[command(after_help = "Examples:\n  sudo jetfault capture --to board-7\n  jetfault doctor --sysroot board-7")]
@@ -144,10 +147,10 @@ pub enum Command {
 }
 
 /// Which matrix, and what is changed in it.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct MatrixArgs {
     /// Path of a matrix file, or the name of a shipped one: quickstart, command, bnb-1936, bnb-1936-small,
-    /// cold-start, power-modes
+    /// cold-start, power-modes, drill
     pub matrix: String,
     /// Only cells with these levels: axis=level,…, or a label such as baseline; may be repeated
     #[arg(long, value_name = "AXIS=LEVEL,…")]
@@ -161,7 +164,7 @@ pub struct MatrixArgs {
 }
 
 /// What only the command line may allow.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub struct AllowArgs {
     /// Allow reboots of this machine
     #[arg(long, help_heading = "Permissions")]
@@ -465,6 +468,13 @@ pub struct DoctorArgs {
     /// Launch every kernel once in a child process and compare it with the CPU
     #[arg(long)]
     pub gpu: bool,
+    /// Commit a reset, a panic, a freeze and an OOM kill for real, one boot each, and show what this machine's evidence
+    /// called them; again after each boot to go on, and at the end to see the table
+    #[arg(long, conflicts_with = "gpu")]
+    pub drill: bool,
+    /// Allow the deliberate faults of --drill
+    #[arg(long, requires = "drill", help_heading = "Permissions")]
+    pub allow_injected_faults: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,

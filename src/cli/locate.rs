@@ -14,13 +14,14 @@ use crate::model::matrix::{MATRIX_BYTES_MAX, did_you_mean};
 use crate::perform::store::{ResultsDir, RunDir, read_limited};
 
 /// The matrices that come with the binary.
-pub const SHIPPED: [(&str, &str); 6] = [
+pub const SHIPPED: [(&str, &str); 7] = [
     ("quickstart", include_str!("../../matrices/quickstart.toml")),
     ("command", include_str!("../../matrices/command.toml")),
     ("bnb-1936", include_str!("../../matrices/bnb-1936.toml")),
     ("bnb-1936-small", include_str!("../../matrices/bnb-1936-small.toml")),
     ("cold-start", include_str!("../../matrices/cold-start.toml")),
     ("power-modes", include_str!("../../matrices/power-modes.toml")),
+    ("drill", include_str!("../../matrices/drill.toml")),
 ];
 
 /// The most results directories that the index remembers.

@@ -32,6 +32,8 @@ pub mod compare;
 
 pub mod doctor;
 
+pub mod drill;
+
 pub mod capture;
 
 pub mod inspect;
@@ -135,6 +137,7 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Compare(args) => compare::compare(args, global),
         Command::Bisect(args) => bisect::bisect(args, global),
         Command::Rehearse(args) => rehearse::rehearse(args, global),
+        Command::Doctor(args) if args.drill => drill::drill(args, global),
         Command::Doctor(args) => doctor::doctor(args, global),
         Command::Capture(args) => capture::capture(args, global),
         Command::Inspect(args) => inspect::inspect(args, global),

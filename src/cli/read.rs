@@ -13,6 +13,7 @@ use crate::decide::agenda::{Agenda, CellHere};
 use crate::decide::explain::ExplainFold;
 use crate::decide::plan::Plan;
 use crate::decide::report::{Report, Standing};
+use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::IllegalEvent;
 use crate::decide::stats::Method;
 use crate::decide::status::{Harness, StatusFold};
@@ -139,6 +140,27 @@ pub fn plan(run: &RunDir) -> Result<Plan, Failure> {
         Failure::words(Exit::JournalDamaged, format!("cannot read {}: {error}", run.file(names::PLAN).display()))
     })?;
     campaign::in_force(run, plan)
+}
+
+/// Whether nothing is left to do in a run.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn is_complete(run: &RunDir) -> Result<bool, Failure> {
+    Ok(matches!(make_report(run)?.run.standing, Standing::Complete))
+}
+
+/// Every result of a run, in the order of the verdicts.
+///
+/// # Errors
+/// If its plan or its journal cannot be read.
+pub fn results(run: &RunDir) -> Result<Vec<TrialResult>, Failure> {
+    let (mut fold, mut results) = (ResultFold::default(), Vec::new());
+    Read::open(run)?.records(run, |record| {
+        results.extend(fold.apply(&record));
+        Ok(())
+    })?;
+    Ok(results)
 }
 
 /// A run opened for reading.

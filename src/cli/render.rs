@@ -5,6 +5,7 @@
 
 mod compare;
 mod doctor;
+mod drill;
 mod explain;
 mod inspect;
 mod markdown;
@@ -18,6 +19,7 @@ mod table;
 
 pub use compare::{comparisons, comparisons_markdown};
 pub use doctor::doctor;
+pub use drill::drill;
 pub use explain::explain;
 pub use inspect::inspect;
 pub use markdown::{MARKDOWN_BYTES_MAX, markdown};

@@ -59,6 +59,8 @@ pub mod report;
 
 pub mod explain;
 
+pub mod drill;
+
 pub mod status;
 
 pub mod compare;

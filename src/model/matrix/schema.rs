@@ -343,6 +343,7 @@ mod tests {
             include_str!("../../../matrices/bnb-1936-small.toml"),
             include_str!("../../../matrices/cold-start.toml"),
             include_str!("../../../matrices/power-modes.toml"),
+            include_str!("../../../matrices/drill.toml"),
         ] {
             check("", &toml::from_str::<toml::Value>(text).unwrap(), &json_schema());
         }

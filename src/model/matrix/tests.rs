@@ -476,6 +476,7 @@ fn the_shipped_matrices_are_valid() {
         ("bnb-1936-small", include_str!("../../../matrices/bnb-1936-small.toml")),
         ("cold-start", include_str!("../../../matrices/cold-start.toml")),
         ("power-modes", include_str!("../../../matrices/power-modes.toml")),
+        ("drill", include_str!("../../../matrices/drill.toml")),
     ] {
         assert_eq!(valid(text).name, name);
     }

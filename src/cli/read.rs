@@ -147,7 +147,7 @@ pub fn plan(run: &RunDir) -> Result<Plan, Failure> {
 /// # Errors
 /// If it cannot be read.
 pub fn is_complete(run: &RunDir) -> Result<bool, Failure> {
-    Ok(matches!(make_report(run)?.run.standing, Standing::Complete))
+    Ok(matches!(make_report(run, None)?.run.standing, Standing::Complete))
 }
 
 /// Every result of a run, in the order of the verdicts.

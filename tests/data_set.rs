@@ -455,3 +455,14 @@ fn a_transcription_can_be_reported_and_explained() {
     let text = String::from_utf8(explained.stdout).unwrap();
     assert!(explained.status.success() && text.contains("SIGKILL (rc=137)"), "{text}");
 }
+
+#[test]
+fn the_predicted_peak_separates_the_order_that_faulted_and_the_unknown_state_is_said() {
+    let said = compare(&["bnb-1936"], &["--covariates", "--cell", "version=0.46.1"]);
+    says(&said, 0, &["state was not recorded in 27 trials"]);
+    let json = jetfault(&["compare", "results/bnb-1936", "--covariates", "--format", "json"]);
+    let ranking: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let best = &ranking["ranked"][0];
+    assert_eq!(best["name"], "predicted_host_plus_reserved_bytes", "{ranking:#}");
+    assert!(best["auc"].as_f64().unwrap() > 0.9, "{best}");
+}

@@ -120,6 +120,11 @@ pub enum Command {
         after_help = "Examples:\n  jetfault rehearse bnb-1936 --model board.toml\n  jetfault rehearse bnb-1936 --model board.toml --bisect axes\n  jetfault rehearse bnb-1936 --model board.toml --bisect revisions --revisions 32 --campaigns 10000"
     )]
     Rehearse(RehearseArgs),
+    /// Tonight's run of a matrix against the nights before: states, an exit code for a scheduler, JUnit
+    #[command(
+        after_help = "Examples:\n  jetfault nightly matrices/nightly.toml --allow-reboot --junit night.xml\n  jetfault nightly matrices/nightly.toml --last --format json\n\nExit codes: 0 nothing new · 1 a new fault, or one that came back · 3 not decided yet"
+    )]
+    Nightly(NightlyArgs),
     /// Whether this machine is fit for runs, and what mends it; with --gpu every kernel is launched once, with --drill the
     /// machine is reset, panicked and frozen to see whether its evidence tells
     #[command(
@@ -312,6 +317,38 @@ pub struct BisectArgs {
     pub allow: AllowArgs,
 }
 
+/// `nightly`.
+#[derive(Debug, Args)]
+pub struct NightlyArgs {
+    /// Which matrix.
+    #[command(flatten)]
+    pub matrix: MatrixArgs,
+    /// Run nothing: judge the last night again and print it
+    #[arg(long)]
+    pub last: bool,
+    /// Write the night as JUnit XML as well
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// What this machine is called in results, instead of an id derived from /etc/machine-id
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<DeviceId>,
+    /// Go on although the jetfault binary is another one than the run began with
+    #[arg(long)]
+    pub accept_binary: bool,
+    /// What every worker plays instead of its cell, to test the harness itself; such a night enters no history
+    #[arg(long, value_name = "SCRIPT", hide = true)]
+    pub script: Option<String>,
+    /// How the boot service behaves, where the run needs boots.
+    #[command(flatten)]
+    pub boot: BootArgs,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+    /// What is allowed.
+    #[command(flatten)]
+    pub allow: AllowArgs,
+}
+
 /// `rehearse`.
 #[derive(Debug, Args)]
 pub struct RehearseArgs {
@@ -446,8 +483,12 @@ pub struct CompareArgs {
     #[arg(value_name = "RUN")]
     pub runs: Vec<String>,
     /// The factor whose levels are compared: an axis, `state`, `device`, or another that the trials differ in
-    #[arg(long, value_name = "NAME")]
-    pub axis: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "covariates")]
+    pub axis: Option<String>,
+    /// Rank the numbers of the trials (memory, temperature, power, time, position in boot) by how well they separate faults
+    /// from clean trials, instead
+    #[arg(long, conflicts_with_all = ["axis", "levels"])]
+    pub covariates: bool,
     /// Two levels, the one that should fault first [default: the baseline's with each other one]
     #[arg(long, value_name = "A,B")]
     pub levels: Option<String>,

@@ -210,7 +210,11 @@ fn make_report(run: &RunDir, interval: Option<Method>) -> Result<Report, Failure
 pub(super) fn machine_words(run: &RunDir) -> BTreeMap<String, String> {
     let facts =
         fs::read(run.file(names::MACHINE)).ok().and_then(|json| serde_json::from_slice::<MachineFacts>(&json).ok());
-    let Some(facts) = facts else { return BTreeMap::new() };
+    facts.map(words_of).unwrap_or_default()
+}
+
+/// What a machine is, in words.
+pub(super) fn words_of(facts: MachineFacts) -> BTreeMap<String, String> {
     let power_mode = facts.power_mode.and_then(|mode| Fact::Known(format!("{} (id {})", mode.name, mode.id)));
     let known = [
         ("model", facts.model),

@@ -49,6 +49,8 @@ pub mod stats;
 
 pub mod stopping;
 
+pub mod nightly;
+
 pub mod bisect;
 
 pub mod campaign;

@@ -43,6 +43,13 @@ impl Board {
         )
     }
 
+    /// Says `more` of the board.
+    fn add(&self, more: &str) {
+        let file = self.path("etc/jetfault/board.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(file, text + more).unwrap();
+    }
+
     fn path(&self, path: &str) -> PathBuf {
         self.tree.path().join(path)
     }
@@ -261,6 +268,23 @@ fn somebody_at_a_terminal_holds_the_next_trial_until_they_say_so() {
     assert!(service.wait().unwrap().success());
     assert_eq!(bench.journal("cold-001").matches("\"rule\":\"pass\"").count(), 1);
     assert_eq!(board.unit(), None);
+}
+
+#[test]
+fn a_board_that_does_not_go_down_has_its_power_cut_which_is_written_down_before() {
+    let bench = Bench::new();
+    let hook = "next=$(dirname $0)/proc/sys/kernel/random/boot_id; echo 3f06b739-9e6f-4d8e-b4cd-0d9449a8b993 > $next";
+    let board = Board::new("true", "");
+    board.write("cut", hook);
+    let cycle = format!("[power]\ncycle = [\"sh\", \"{}\"]\n", board.path("cut").display());
+    board.add(&cycle);
+    run_cold(&bench, &board, 2, &[]).ends(3);
+    let said = board.boot_until_disarmed(&bench);
+    assert!(said[0].err.contains("still up 300ms after it was asked to; its power is cut"), "{}", said[0].err);
+    let journal = bench.journal("cold-001");
+    let at = |what: &str| journal.find(what).unwrap_or_else(|| panic!("no {what} in {journal}"));
+    assert!(at("\"reboot_asked\"") < at("\"hook\":\"power.cycle\"") && journal.contains("\"complete\""), "{journal}");
+    assert_eq!(journal.matches("\"prior_end\":\"planned\"").count(), 2, "{journal}");
 }
 
 #[test]

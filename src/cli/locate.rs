@@ -16,6 +16,7 @@ use crate::perform::store::{ResultsDir, RunDir, read_limited};
 /// The matrices that come with the binary.
 pub const SHIPPED: [(&str, &str); 7] = [
     ("quickstart", include_str!("../../matrices/quickstart.toml")),
+    ("llama-stack", include_str!("../../matrices/llama-stack.toml")),
     ("command", include_str!("../../matrices/command.toml")),
     ("bnb-1936", include_str!("../../matrices/bnb-1936.toml")),
     ("bnb-1936-small", include_str!("../../matrices/bnb-1936-small.toml")),

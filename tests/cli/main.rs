@@ -17,3 +17,4 @@ mod memory;
 mod readers;
 mod runs;
 mod settings;
+mod stack;

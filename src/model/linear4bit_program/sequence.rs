@@ -3,10 +3,13 @@
 //! Owns the sequence and the sizes in it. It emits into a [`ProgramSink`], so that a prediction
 //! counts without a list ever being built.
 
+mod stack;
+
 use std::convert::Infallible;
 
 use super::{
-    Buffer, DeviceModel, Kernel, LaunchDims, LayerIndex, LayerStage, Linear4bitMemory, Operation, Place, Role, Step,
+    Buffer, Composition, DeviceModel, Kernel, LaunchDims, LayerIndex, LayerStage, Linear4bitMemory, Operation, Place,
+    Role, Step,
 };
 use crate::model::settings::{FloatType, HygieneStep, QuantType, Shape};
 
@@ -50,6 +53,10 @@ impl Linear4bitMemory {
         let mut emitter = Emitter::new(self, sink);
         if let Some(shape) = self.warm_up {
             emitter.layer(shape)?;
+        }
+        match self.composition {
+            Composition::Sequence => {}
+            Composition::Stack => return emitter.stack(),
         }
         for _ in 0..self.iterations {
             for (position, layer) in self.sequence.iter().enumerate() {
@@ -331,21 +338,30 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
         if let Some(before) = called_before {
             self.free_of(before, Role::Input)?;
         }
-        if compute == input {
-            self.multiply(sizes, Role::Output)?;
-        } else {
-            self.alloc(Role::InputCast, rows * sizes.shape.in_features() * compute.bytes())?;
-            self.framework(Kernel::Cast)?;
-            self.multiply(sizes, Role::OutputBeforeCast)?;
-            self.alloc(Role::Output, rows * sizes.shape.out_features() * input.bytes())?;
-            self.framework(Kernel::Cast)?;
-            self.free(Role::OutputBeforeCast)?;
-            self.free(Role::InputCast)?;
-        }
+        self.multiply_in_input_type(sizes, (input, compute))?;
         match called_before {
             Some(before) => self.free_of(before, Role::Output),
             None => Ok(()),
         }
+    }
+
+    /// The product in the type of the input, with casts around it where it is computed in another.
+    fn multiply_in_input_type(
+        &mut self,
+        sizes: Sizes,
+        (input, compute): (FloatType, FloatType),
+    ) -> Result<(), S::Error> {
+        let rows = self.memory.batch.rows();
+        if compute == input {
+            return self.multiply(sizes, Role::Output);
+        }
+        self.alloc(Role::InputCast, rows * sizes.shape.in_features() * compute.bytes())?;
+        self.framework(Kernel::Cast)?;
+        self.multiply(sizes, Role::OutputBeforeCast)?;
+        self.alloc(Role::Output, rows * sizes.shape.out_features() * input.bytes())?;
+        self.framework(Kernel::Cast)?;
+        self.free(Role::OutputBeforeCast)?;
+        self.free(Role::InputCast)
     }
 
     fn multiply(&mut self, sizes: Sizes, output: Role) -> Result<(), S::Error> {

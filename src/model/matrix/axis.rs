@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use super::document::{Node, Value};
 use super::draft::Change;
-use super::problem::{Problems, list};
+use super::problem::{Problems, list, suggest};
+use super::profile::Profile;
 use super::reader::{Reader, argv, array, boolean, count, inside, parsed, scalar, text, within, word};
 use crate::model::quantity::{Bytes, Millis};
 use crate::model::settings::*;
@@ -95,6 +96,8 @@ words! {
         PrefillCache = "prefill_cache",
         /// What runs in an earlier process.
         Prelude = "prelude",
+        /// The model whose layers a stack has.
+        Profile = "profile",
         /// The 4-bit format.
         Quant = "quant",
         /// The layers, in order.
@@ -129,7 +132,7 @@ impl Knob {
     /// Whether a workload of this kind has the axis.
     pub const fn belongs_to(self, kind: WorkloadKind) -> bool {
         match self {
-            Self::Head | Self::Layers => matches!(kind, WorkloadKind::Stack),
+            Self::Head | Self::Layers | Self::Profile => matches!(kind, WorkloadKind::Stack),
             Self::Allocator
             | Self::Batch
             | Self::Blocksize
@@ -192,6 +195,7 @@ impl Knob {
             | Self::MemoryMax
             | Self::Observer
             | Self::Prelude
+            | Self::Profile
             | Self::Sequence
             | Self::Warmup => "none",
             Self::Compute | Self::Input => "bf16",
@@ -215,6 +219,7 @@ impl Knob {
 /// What reading a level needs to know of the rest of the matrix.
 pub(super) struct Context<'m> {
     pub(super) shapes: &'m BTreeMap<String, Shape>,
+    pub(super) profiles: &'m BTreeMap<String, Profile>,
     pub(super) kind: WorkloadKind,
 }
 
@@ -278,7 +283,14 @@ impl Context<'_> {
                 Change::stack(what, move |stack| stack.head = head.clone().unwrap_or_default())
             }
             Knob::Layers => within(node, 1..=LAYERS_MAX, problems)
-                .map(|layers| Change::stack(what, move |stack| stack.layers = layers))?,
+                .map(|layers| Change::new(what, move |draft| draft.layers = Some(layers)))?,
+            Knob::Profile => {
+                let Profile { layers, block, head } = self.profile(node, problems)?.clone();
+                Change::stack(what, move |stack| {
+                    stack.block.sequence.clone_from(&block);
+                    (stack.head, stack.layers) = (head.clone(), layers);
+                })
+            }
             Knob::Ballast
             | Knob::Breadcrumbs
             | Knob::Clocks
@@ -302,6 +314,16 @@ impl Context<'_> {
             | Knob::Swap
             | Knob::Telemetry => machine_level(knob, node, problems)?,
         })
+    }
+
+    fn profile(&self, node: &Node, problems: &mut Problems) -> Option<&Profile> {
+        let name = text(node, problems)?;
+        let found = self.profiles.get(name);
+        if found.is_none() {
+            let names: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
+            problems.error(node.span, format!("unknown profile `{name}`")).hint(suggest(name, &names));
+        }
+        found
     }
 
     /// A sequence: a string with one letter per layer, or a list of names of shapes.
@@ -425,6 +447,7 @@ fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) -> Option<Cha
         | Knob::Sequence
         | Knob::Storage
         | Knob::Stream
+        | Knob::Profile
         | Knob::Warmup => return None,
     })
 }

@@ -22,6 +22,7 @@ pub fn json_schema() -> Value {
         "properties": {
             "matrix": matrix(),
             "workload": workload(),
+            "profiles": map("Layers of models by name, beside the shipped ones", profile()),
             "shapes": map("[in_features, out_features] by name", json!({
                 "type": "array", "items": { "type": "integer", "minimum": 1 }, "minItems": 2, "maxItems": 2
             })),
@@ -82,6 +83,27 @@ fn matrix() -> Value {
                 ),
             ),
             ("seed", integer(0, None)),
+        ],
+    )
+}
+
+fn profile() -> Value {
+    let side = || integer(1, Some(u64::from(Shape::FEATURES_MAX)));
+    let layer = object(
+        "A layer.",
+        &["name", "in", "out"],
+        &[("name", text("Its name in stages.")), ("in", side()), ("out", side())],
+    );
+    let layers = || json!({ "type": "array", "items": layer.clone() });
+    object(
+        "The linear layers of a model.",
+        &["block"],
+        &[
+            ("about", text("What it is.")),
+            ("source", text("Where the sizes are from.")),
+            ("layers", integer(1, Some(u64::from(LAYERS_MAX)))),
+            ("block", layers()),
+            ("head", layers()),
         ],
     )
 }
@@ -241,6 +263,7 @@ fn level(knob: Knob) -> Value {
         Knob::PowerMode => any("An nvpmodel name or id; \"kept\" leaves it alone."),
         Knob::PrefillCache => any("Page cache filled with files first, such as \"2GB\"."),
         Knob::Prelude => any("\"none\", \"256x256\" or a command: what runs in an earlier process of the boot."),
+        Knob::Profile => any("The model whose layers a stack has: a shipped profile, or one of `[profiles]`."),
         Knob::Quant => words("The 4-bit format.", QuantType::WORDS),
         Knob::Sequence => any("The layers: one letter each, or a list of names of shapes."),
         Knob::Start => words("The start state.", Start::WORDS),

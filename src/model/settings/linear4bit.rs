@@ -142,6 +142,18 @@ pub struct StackSettings {
     pub layers: u32,
 }
 
+impl StackSettings {
+    /// Every layer in the order of a forward pass: `L00.q_proj`, …, `L31.down_proj`, `lm_head`.
+    pub fn all_layers(&self) -> Vec<Layer> {
+        let width = self.layers.saturating_sub(1).to_string().len().max(2);
+        let numbered = |number: u32| {
+            let label = move |label: &str| format!("L{number:0width$}.{label}");
+            self.block.sequence.iter().map(move |layer| Layer { label: label(&layer.label), shape: layer.shape })
+        };
+        (0..self.layers).flat_map(numbered).chain(self.head.iter().cloned()).collect()
+    }
+}
+
 /// The size of a warm-up layer, written `256x256`: whole blocks of the default size, and small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

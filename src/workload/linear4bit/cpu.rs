@@ -80,7 +80,8 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> CpuEngine<'a, A> {
     }
 
     fn forward(&mut self, at: Surroundings<'_, '_>) -> Result<(), WorkError> {
-        let x = self.x.take().expect("a program makes an input before it multiplies");
+        // No input is made for a layer that gets the output of another.
+        let x = self.x.take().unwrap_or_else(|| at.results.input(at.layer));
         let layer = self.layers.get_mut(&at.layer).expect("a program multiplies by the layer it quantised");
         let y = at.pools.compute(at.reporter, || layer.forward(&x))??;
         at.results.keep(at.layer, &y);

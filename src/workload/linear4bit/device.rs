@@ -210,6 +210,9 @@ impl Engine for DeviceEngine {
                 if let Some(y) = self.executor.take_output(at.layer) {
                     at.results.keep_columns(at.layer, y);
                 }
+                if let Some((layer, y)) = self.executor.last_output() {
+                    at.results.keep_whole(layer, y);
+                }
             }
             Operation::Free { buffer: Buffer { layer, role: Role::Packed } } => {
                 let sample = self.executor.take_sample(layer);

@@ -134,7 +134,15 @@ impl Executor {
 
     /// The input in the compute type.
     fn operand(&self, layer: LayerIndex) -> Result<DeviceBuffer, GpuError> {
-        self.buffer(layer, Role::InputCast).or_else(|_| self.buffer(layer, Role::Input))
+        self.buffer(layer, Role::InputCast).or_else(|_| self.input_buffer(layer))
+    }
+
+    /// The input as it comes: of a layer of a stack the output of another.
+    fn input_buffer(&self, layer: LayerIndex) -> Result<DeviceBuffer, GpuError> {
+        match self.feeders.get(layer.0 as usize).copied().flatten() {
+            Some(from) => self.buffer(from, Role::Output),
+            None => self.buffer(layer, Role::Input),
+        }
     }
 
     /// The result in the compute type.
@@ -225,20 +233,24 @@ impl Executor {
         let shape = self.memory.shape(layer);
         let rows = u64::from(self.rows());
         let (input, compute) = (self.memory.input, self.memory.compute);
+        let of = |role| self.buffer(layer, role);
         let ((from, from_format), (to, to_format), n) = match self.last {
-            Role::InputCast => ((Role::Input, input), (Role::InputCast, compute), rows * shape.in_features()),
+            Role::InputCast => {
+                ((self.input_buffer(layer)?, input), (Role::InputCast, compute), rows * shape.in_features())
+            }
             Role::WeightCast if self.fuses(layer) => return Ok(()),
             Role::WeightCast => {
-                ((Role::DequantizedWeight, FloatType::Fp32), (Role::WeightCast, compute), shape.weights())
+                ((of(Role::DequantizedWeight)?, FloatType::Fp32), (Role::WeightCast, compute), shape.weights())
             }
-            Role::Output => ((Role::OutputBeforeCast, compute), (Role::Output, input), rows * shape.out_features()),
+            Role::Output => {
+                ((of(Role::OutputBeforeCast)?, compute), (Role::Output, input), rows * shape.out_features())
+            }
             other => {
                 let why = "nothing is known to cast there";
                 return Err(GpuError::BadLaunch { kernel: format!("cast to {other:?}"), why });
             }
         };
-        let (from, to) = (self.buffer(layer, from)?, self.buffer(layer, to)?);
-        self.kernels.cast((from, from_format), (to, to_format), n, self.performance.stream)
+        self.kernels.cast((from, from_format), (of(to)?, to_format), n, self.performance.stream)
     }
 }
 

@@ -16,7 +16,7 @@ use jetfault::model::protocol::{
 use jetfault::model::quantity::Millis;
 use jetfault::model::settings::{
     AllocatorKind, Backend, Batch, Blocksize, Breadcrumbs, Check, FloatType, Init, KernelSet, Layer,
-    Linear4bitSettings, ModuleLoading, QuantType, Settings, Shape, StackSettings, Storage, WorkloadSettings,
+    Linear4bitSettings, ModuleLoading, Passage, QuantType, Settings, Shape, StackSettings, Storage, WorkloadSettings,
 };
 
 /// What a worker said, and the code it ended with.
@@ -243,6 +243,39 @@ fn iterations_repeat_the_sequence_with_a_gap_between_and_the_same_names() {
     expected.push("check".into());
     assert_eq!(said.stages(), expected);
     assert_eq!(said.metric("checked_rows"), Some(16.0 * 6.0));
+}
+
+#[test]
+fn packed_bytes_survive_a_copy_and_as_floats_only_where_they_are_no_nan() {
+    for (storage, passage, survives) in [
+        (Storage::Uint8, Passage::Cast, true),
+        (Storage::Fp32, Passage::Cast, true),
+        (Storage::Bf16, Passage::Copy, true),
+        (Storage::Bf16, Passage::Cast, false),
+        (Storage::Fp16, Passage::Cast, false),
+    ] {
+        for quant in [QuantType::Nf4, QuantType::Fp4, QuantType::Nvfp4] {
+            let settings = cell("C", |l| (l.storage, l.passage, l.quant) = (storage, passage, quant));
+            let said = run(&settings);
+            let changed = said.metric("C.passage_changed_bytes").unwrap();
+            assert_eq!(said.metric("C.passage_bytes"), Some(448.0 * 1188.0 / 2.0));
+            if survives {
+                assert_eq!(changed, 0.0, "{storage} {passage} {quant}");
+                said.is_a_pass_of(&settings);
+                continue;
+            }
+            let first = said.mismatches().into_iter().find(|mismatch| mismatch.what == "C.passage").unwrap();
+            assert_eq!(first.count as f64, changed);
+            assert_eq!(said.metric("C.passage_first_changed_byte"), Some(first.index as f64));
+            let canonical = if storage == Storage::Bf16 { "to 7fc0" } else { "e00 (" };
+            assert!(
+                said.note("C.passage_patterns").unwrap().contains(canonical),
+                "{:?}",
+                said.note("C.passage_patterns")
+            );
+            assert!(said.stages().contains(&"C.passage"));
+        }
+    }
 }
 
 /// A model of two blocks and a head, whose sides are those of no chain in places.

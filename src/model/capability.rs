@@ -276,6 +276,7 @@ fn linear4bit_needs(linear4bit: &Linear4bitSettings, lacking: &mut Lacking) {
         hygiene_steps: _,
         init_threads: _,
         input: _,
+        passage: _,
         sequence: _,
         storage: _,
         stream: _,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::{
     AllocatorKind, Batch, Blocksize, FloatType, Gc, Hygiene, HygieneStep, Init, KernelSet, Layer, Linear4bitSettings,
-    QuantType, Shape, StackSettings, Storage, WorkloadSettings,
+    Passage, QuantType, Shape, StackSettings, Storage, WorkloadSettings,
 };
 use super::words::words;
 
@@ -51,6 +51,8 @@ pub struct Linear4bitMemory {
     pub input: FloatType,
     /// The type that the packed weights are kept as.
     pub storage: Storage,
+    /// What they go through before they are used.
+    pub passage: Passage,
     /// The type that the layer computes in.
     pub compute: FloatType,
     /// The 4-bit format: nf4 and fp4 make the same requests, nvfp4 has a program of its own.
@@ -134,6 +136,7 @@ impl Linear4bitMemory {
             batch: Batch::ONE,
             input: FloatType::Bf16,
             storage: Storage::Bf16,
+            passage: Passage::None,
             compute: FloatType::Bf16,
             quant: QuantType::Nf4,
             double_quant: true,
@@ -187,6 +190,7 @@ impl Linear4bitMemory {
             batch: settings.batch,
             input: settings.input,
             storage: settings.storage,
+            passage: settings.passage,
             compute: settings.compute,
             quant: settings.quant,
             double_quant: settings.double_quant,
@@ -339,6 +343,8 @@ words! {
         Copy = "copy",
         /// It is quantised, and its block maxima too if they are nested.
         Quantize = "quantize",
+        /// The packed weights go through what the cell asks for.
+        Passage = "passage",
         /// Both fp32 weights go, and the name `layer` is bound to the new layer.
         FreeHost = "free_host",
         /// An input is made and the layer is called.
@@ -388,6 +394,8 @@ pub enum Role {
     QuantizedAbsmax,
     /// The layer's own copy of the 8-bit code (1024); kept.
     DynamicMapCopy,
+    /// The packed weights on their way: a copy, or widened to fp32.
+    Passage,
     /// The input (batch x in); lives until the next input exists.
     Input,
     /// The input in T, when that is another type.
@@ -459,6 +467,10 @@ pub enum Kernel {
     ProductNvfp4,
     /// Conversion between floating-point types.
     Cast,
+    /// Packed weights from their storage type to fp32.
+    WidenPacked,
+    /// And back.
+    NarrowPacked,
     /// Random input.
     Randn,
     /// Element-wise magnitude.

@@ -11,7 +11,7 @@ use super::{
     Buffer, Composition, DeviceModel, Kernel, LaunchDims, LayerIndex, LayerStage, Linear4bitMemory, Operation, Place,
     Role, Step,
 };
-use crate::model::settings::{FloatType, HygieneStep, QuantType, Shape};
+use crate::model::settings::{FloatType, HygieneStep, Passage, QuantType, Shape, Storage};
 
 /// Block maxima that share one maximum at the nested level; fixed in the library.
 const NESTED_BLOCKSIZE: u64 = 256;
@@ -248,6 +248,7 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
         self.upload(Role::Weight, bytes)?;
         self.enter(LayerStage::Quantize)?;
         self.quantize(sizes)?;
+        self.pass_on(sizes)?;
         self.enter(LayerStage::FreeHost)?;
         self.sink.perform(Operation::HostFree { buffer: host, bytes })?;
         self.free(Role::Weight)?;
@@ -255,6 +256,29 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
         self.drop_bound()?;
         self.bound = Some(self.layer);
         Ok(())
+    }
+
+    /// The packed weights go somewhere and come back into their place. Of the storage types only bf16 and fp16 are not
+    /// fp32 and can be no number: a cast of the others is a copy.
+    fn pass_on(&mut self, sizes: Sizes) -> Result<(), S::Error> {
+        let bytes = sizes.packed_bytes(self.memory);
+        let (packed, passage) = (self.buffer(Role::Packed), self.buffer(Role::Passage));
+        let is_cast = match (self.memory.passage, self.memory.storage) {
+            (Passage::None, _) => return Ok(()),
+            (Passage::Copy, _) | (Passage::Cast, Storage::Uint8 | Storage::Fp32) => false,
+            (Passage::Cast, Storage::Bf16 | Storage::Fp16) => true,
+        };
+        self.enter(LayerStage::Passage)?;
+        if is_cast {
+            self.alloc(Role::Passage, bytes / self.memory.storage.bytes() * WORD_BYTES)?;
+            self.framework(Kernel::WidenPacked)?;
+            self.framework(Kernel::NarrowPacked)?;
+        } else {
+            self.alloc(Role::Passage, bytes)?;
+            self.sink.perform(Operation::DeviceToDevice { from: packed, to: passage, bytes })?;
+            self.sink.perform(Operation::DeviceToDevice { from: passage, to: packed, bytes })?;
+        }
+        self.free(Role::Passage)
     }
 
     fn quantize(&mut self, sizes: Sizes) -> Result<(), S::Error> {

@@ -90,6 +90,8 @@ words! {
         ModuleLoading = "module_loading",
         /// What watches the process.
         Observer = "observer",
+        /// What packed weights go through before they are used.
+        Passage = "passage",
         /// nvpmodel name or id.
         PowerMode = "power_mode",
         /// Page cache filled first.
@@ -146,6 +148,7 @@ impl Knob {
             | Self::InitThreads
             | Self::Input
             | Self::Kernels
+            | Self::Passage
             | Self::Quant
             | Self::Sequence
             | Self::Storage
@@ -181,7 +184,7 @@ impl Knob {
         match self {
             Self::Allocator => "caching",
             Self::Ballast | Self::PrefillCache => "0B",
-            Self::Batch | Self::Iterations | Self::Layers => "1",
+            Self::Batch | Self::Iterations => "1",
             Self::Blocksize => "64",
             Self::Breadcrumbs => "async",
             Self::Check => "end",
@@ -194,12 +197,13 @@ impl Knob {
             | Self::Identity
             | Self::MemoryMax
             | Self::Observer
+            | Self::Passage
             | Self::Prelude
             | Self::Profile
             | Self::Sequence
             | Self::Warmup => "none",
             Self::Compute | Self::Input => "bf16",
-            Self::Cpus => "all",
+            Self::Cpus | Self::Layers => "all",
             Self::DoubleQuant => "true",
             Self::DropCaches => "false",
             Self::Gap => "0s",
@@ -273,6 +277,7 @@ impl Context<'_> {
             Knob::InitThreads => value!(within(node, 0..=INIT_THREADS_MAX, problems), init_threads),
             Knob::Input => word!(FloatType, input),
             Knob::Kernels => word!(KernelSet, kernels),
+            Knob::Passage => word!(Passage, passage),
             Knob::Quant => word!(QuantType, quant),
             Knob::Sequence => value!(self.sequence(node, problems), sequence),
             Knob::Storage => word!(Storage, storage),
@@ -282,13 +287,17 @@ impl Context<'_> {
                 let head = or_none(node, |node| self.sequence(node, problems))?;
                 Change::stack(what, move |stack| stack.head = head.clone().unwrap_or_default())
             }
-            Knob::Layers => within(node, 1..=LAYERS_MAX, problems)
-                .map(|layers| Change::new(what, move |draft| draft.layers = Some(layers)))?,
+            Knob::Layers => {
+                let layers = layers(node, problems)?;
+                Change::new(what, move |draft| draft.layers = layers)
+            }
             Knob::Profile => {
-                let Profile { layers, block, head } = self.profile(node, problems)?.clone();
+                let profile = or_none(node, |node| self.profile(node, problems).cloned())?;
                 Change::stack(what, move |stack| {
-                    stack.block.sequence.clone_from(&block);
-                    (stack.head, stack.layers) = (head.clone(), layers);
+                    // "none" leaves what the sequence and the head say.
+                    let Some(Profile { layers, block, head }) = &profile else { return };
+                    stack.block.sequence.clone_from(block);
+                    (stack.head, stack.layers) = (head.clone(), *layers);
                 })
             }
             Knob::Ballast
@@ -443,6 +452,7 @@ fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) -> Option<Cha
         | Knob::Input
         | Knob::Kernels
         | Knob::Layers
+        | Knob::Passage
         | Knob::Quant
         | Knob::Sequence
         | Knob::Storage
@@ -450,6 +460,20 @@ fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) -> Option<Cha
         | Knob::Profile
         | Knob::Warmup => return None,
     })
+}
+
+/// How often a block comes; `"all"` is as often as the profile says.
+fn layers(node: &Node, problems: &mut Problems) -> Option<Option<u32>> {
+    match &node.value {
+        Value::String(text) if text == "all" => Some(None),
+        Value::String(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Array(_)
+        | Value::Table(_) => within(node, 1..=LAYERS_MAX, problems).map(Some),
+    }
 }
 
 /// `"none"`, or what `read` makes of it.

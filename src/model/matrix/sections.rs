@@ -536,7 +536,8 @@ fn inject(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Option<I
 }
 
 /// The steps of one layer, in order.
-const LAYER_STAGES: [&str; 8] = ["construct", "alloc", "copy", "quantize", "free_host", "forward", "sync", "hygiene"];
+const LAYER_STAGES: [&str; 9] =
+    ["construct", "alloc", "copy", "quantize", "passage", "free_host", "forward", "sync", "hygiene"];
 
 /// Every step of layers with these labels, and the check at the end.
 fn steps_of(labels: impl Iterator<Item = String>) -> Vec<String> {

@@ -85,6 +85,9 @@ pub struct Linear4bitSettings {
     /// Whose kernels run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kernels: KernelSet,
+    /// What packed weights go through before they are used.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub passage: Passage,
     /// The 4-bit format.
     #[serde(default, skip_serializing_if = "is_default")]
     pub quant: QuantType,
@@ -119,6 +122,7 @@ impl Linear4bitSettings {
             init_threads: 0,
             input: FloatType::default(),
             kernels: KernelSet::default(),
+            passage: Passage::default(),
             quant: QuantType::default(),
             sequence,
             storage: Storage::default(),
@@ -372,6 +376,20 @@ impl Storage {
             Self::Bf16 | Self::Fp16 => 2,
             Self::Fp32 => 4,
         }
+    }
+}
+
+words! {
+    /// What packed weights go through between their quantisation and their first use.
+    #[derive(Default)]
+    Passage {
+        /// Nothing.
+        #[default]
+        None = "none",
+        /// A copy and back, which keeps bytes.
+        Copy = "copy",
+        /// Every element of the storage type to fp32 and back, which keeps numbers.
+        Cast = "cast",
     }
 }
 

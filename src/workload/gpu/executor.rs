@@ -594,6 +594,7 @@ impl ProgramSink for Executor {
                     | LayerStage::Alloc
                     | LayerStage::Copy
                     | LayerStage::Quantize
+                    | LayerStage::Passage
                     | LayerStage::FreeHost
                     | LayerStage::Forward
                     | LayerStage::Hygiene => Ok(()),

@@ -9,6 +9,7 @@ use super::{Course, EMULATED_DEVICE, stage_name};
 use crate::model::linear4bit_program::{LayerIndex, LayerStage};
 use crate::model::settings::{Code, JitCache, ModuleLoading};
 use crate::model::verdict::StageName;
+use crate::workload::forensic::Changes;
 use crate::workload::layer::ForwardPath;
 use crate::workload::spec::LayerSpec;
 use crate::workload::worker::{Reporter, WorkError};
@@ -29,6 +30,8 @@ pub(super) struct Tally {
     device_times: [(f64, u32); STAGES],
     /// Of the first such layer.
     facts: Option<LayerFacts>,
+    /// What its packed bytes went through.
+    pub(super) passage: Option<Changes>,
 }
 
 impl Tally {
@@ -42,7 +45,14 @@ impl Tally {
             let name = course.memory.layer_name(LayerIndex(index));
             let stages = LayerStage::ALL.iter().map(|stage| stage_name(&format!("{name}.{stage}")));
             let stages = stages.collect::<Result<_, _>>()?;
-            Ok(Self { name, stages, times: Default::default(), device_times: Default::default(), facts: None })
+            Ok(Self {
+                name,
+                stages,
+                times: Default::default(),
+                device_times: Default::default(),
+                facts: None,
+                passage: None,
+            })
         };
         (0..course.memory.sequence.len() as u32 + warm_up).map(tally).collect()
     }
@@ -89,6 +99,9 @@ impl Tally {
             if *count > 0 {
                 reporter.metric(&format!("{stage}_device_ms"), total / f64::from(*count))?;
             }
+        }
+        if let Some(passage) = &self.passage {
+            passage.tell(&self.name, reporter)?;
         }
         match &self.facts {
             Some(facts) => facts.tell(&self.name, reporter),

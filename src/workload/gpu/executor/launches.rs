@@ -9,10 +9,13 @@ use super::{
     Blas, Blockwise, Buffer, Dense, DeviceBuffer, Executor, FloatType, GpuError, LayerIndex, Packing, Role, Tuning,
 };
 use crate::model::linear4bit_program::Kernel;
-use crate::model::settings::QuantType;
+use crate::model::settings::{QuantType, Storage};
 use crate::workload::reference::philox_init::{Purpose, Stream as RandomStream};
 
 use super::Stream;
+
+/// A tensor of floats.
+type Typed = (DeviceBuffer, FloatType);
 
 /// Words of a code book.
 const CODE_WORDS: u64 = 16;
@@ -56,6 +59,14 @@ impl Executor {
                 self.kernels.nvfp4_product(self.nvfp4_weight(layer)?, rows, x, y, stream)
             }
             Kernel::Cast => self.cast(layer),
+            Kernel::WidenPacked => {
+                let (packed, wide, n) = self.passage(layer)?;
+                self.kernels.cast(packed, wide, n, stream)
+            }
+            Kernel::NarrowPacked => {
+                let (packed, wide, n) = self.passage(layer)?;
+                self.kernels.cast(wide, packed, n, stream)
+            }
             Kernel::Randn => {
                 let x = (self.buffer(layer, Role::Input)?, self.memory.input);
                 let n = u64::from(self.rows()) * self.memory.shape(layer).in_features();
@@ -117,6 +128,8 @@ impl Executor {
             | Kernel::GlobalScale
             | Kernel::QuantizeNvfp4
             | Kernel::ProductNvfp4
+            | Kernel::WidenPacked
+            | Kernel::NarrowPacked
             | Kernel::Cast
             | Kernel::Randn
             | Kernel::Abs
@@ -148,6 +161,26 @@ impl Executor {
     /// The result in the compute type.
     fn result(&self, layer: LayerIndex) -> Result<DeviceBuffer, GpuError> {
         self.buffer(layer, Role::OutputBeforeCast).or_else(|_| self.buffer(layer, Role::Output))
+    }
+
+    /// The packed weight as floats, its widened form, and the number of elements.
+    fn passage(&self, layer: LayerIndex) -> Result<(Typed, Typed, u64), GpuError> {
+        let format = match self.memory.storage {
+            Storage::Bf16 => FloatType::Bf16,
+            Storage::Fp16 => FloatType::Fp16,
+            Storage::Uint8 | Storage::Fp32 => unreachable!("a program copies what needs no conversion"),
+        };
+        let (packed, wide) = (self.buffer(layer, Role::Packed)?, self.buffer(layer, Role::Passage)?);
+        Ok(((packed, format), (wide, FloatType::Fp32), packed.bytes / format.bytes()))
+    }
+
+    /// The packed bytes of the layer at `index`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn packed(&self, index: LayerIndex) -> Result<Vec<u8>, GpuError> {
+        let bytes = self.buffer(index, Role::Packed)?.bytes;
+        self.download(index, Role::Packed, usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
     fn nvfp4_weight(&self, layer: LayerIndex) -> Result<Nvfp4Weight, GpuError> {

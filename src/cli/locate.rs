@@ -14,7 +14,7 @@ use crate::model::matrix::{MATRIX_BYTES_MAX, did_you_mean};
 use crate::perform::store::{ResultsDir, RunDir, read_limited};
 
 /// The matrices that come with the binary.
-pub const SHIPPED: [(&str, &str); 8] = [
+pub const SHIPPED: [(&str, &str); 9] = [
     ("quickstart", include_str!("../../matrices/quickstart.toml")),
     ("storage-forensic", include_str!("../../matrices/storage-forensic.toml")),
     ("llama-stack", include_str!("../../matrices/llama-stack.toml")),

@@ -1,3 +1,5 @@
+//! Headers made for the purpose, among them one with the counts of a public report.
+
 use super::*;
 use crate::model::checkpoint::{LayerQuantization, Quantization};
 

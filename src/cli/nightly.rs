@@ -175,7 +175,7 @@ fn without(value: &mut Value, name: &str) -> bool {
             let was_there = members.remove(name).is_some();
             members.values_mut().fold(was_there, |found, member| without(member, name) || found)
         }
-        Value::Array(items) => items.iter_mut().fold(false, |found, item| without(item, name) || found),
+        Value::Array(items) => items.iter_mut().map(|item| usize::from(without(item, name))).sum::<usize>() > 0,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }

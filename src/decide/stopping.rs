@@ -452,8 +452,9 @@ mod tests {
 
     #[test]
     fn another_fault_than_the_first_is_no_evidence_and_uses_up_its_round() {
-        let plan = plan("decide = { max = 6 }", "[axes]\nbatch = [2]\n");
-        // The first fault, of whichever cell, says which is the run's own.
+        let plan = plan("decide = { max = 4 }", "[axes]\nbatch = [2]\n");
+        // Few enough for the boots that faults of the GPU cost. The first fault, of whichever cell, says which is the
+        // run's own.
         let mut is_first = true;
         let report = reported(&plan, |_, _| match std::mem::replace(&mut is_first, false) {
             true => reboots("A.forward"),
@@ -462,14 +463,14 @@ mod tests {
         let mut texts = texts(&report);
         texts.sort_unstable();
         assert!(
-            texts[0].starts_with("INCONCLUSIVE: 0/0") && texts[0].contains("6 trials with another fault"),
+            texts[0].starts_with("INCONCLUSIVE: 0/0") && texts[0].contains("4 trials with another fault"),
             "{texts:?}"
         );
         assert!(
-            texts[1].starts_with("INCONCLUSIVE: 1/1") && texts[1].contains("5 trials with another fault"),
+            texts[1].starts_with("INCONCLUSIVE: 1/1") && texts[1].contains("3 trials with another fault"),
             "{texts:?}"
         );
-        assert_eq!(counted(&report), [6, 6]);
+        assert_eq!(counted(&report), [4, 4]);
     }
 
     #[test]

@@ -424,7 +424,7 @@ fn no_schedule_of_two_deaths_loses_or_invents_a_result() {
 #[test]
 fn the_simulator_finds_each_seeded_bug() {
     let scenarios = scenarios();
-    // A run until decided takes more boots than two trials: fewer deaths find more in it.
+    // How many deaths a bug needs is said of the short scenarios; a run until decided takes more boots.
     let short = || scenarios.iter().filter(|scenario| scenario.agenda.stops.is_none());
     let find = |deaths, bug| short().find_map(|s| exhaust(s, deaths, Some(bug)).err());
     let missing_sync = find(1, Bug::MissingSync).expect("a missing sync is found at one death");

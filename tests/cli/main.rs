@@ -14,6 +14,7 @@ mod deaths;
 mod inspect;
 mod machines;
 mod memory;
+mod nightly;
 mod readers;
 mod runs;
 mod settings;

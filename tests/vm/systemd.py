@@ -19,7 +19,7 @@ BATCHES = [2, 3, 4]
 WORDS = "systemd.show_status=0 systemd.unit=multi-user.target"
 
 # A boot takes 15 s on an idle machine, and several times that on a busy one.
-PATIENCE = 300
+PATIENCE = 600
 
 COMMAND = """
 [workload]

@@ -14,7 +14,7 @@ RAMOOPS = 0x18000000
 MEMORY_MB = 512
 
 # Seconds until a machine must have said its next word. A boot takes 4 s on an idle machine.
-PATIENCE = 180
+PATIENCE = 600
 
 
 class Failure(Exception):

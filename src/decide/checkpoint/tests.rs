@@ -1,4 +1,4 @@
-//! Headers made for the purpose, among them one with the counts of a public report.
+//! Headers of checkpoints, whole and hostile, and what is said of them.
 
 use super::*;
 use crate::model::checkpoint::{LayerQuantization, Quantization};

@@ -1,4 +1,5 @@
-//! The work on a `linear4bit` cell, or on a `stack` of such layers: the allocation program of bitsandbytes, performed on a GPU or on the CPU.
+//! The work on a `linear4bit` cell, or on a `stack` of such layers: the allocation program of bitsandbytes, performed on
+//! a GPU or on the CPU.
 //!
 //! The program says what is requested, computed and freed in which order and stage. A GPU performs all of it on its own
 //! memory. The CPU does every host operation for real and every kernel by its fast code, and every device request is

@@ -259,13 +259,13 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
     }
 
     /// The packed weights go somewhere and come back into their place. Of the storage types only bf16 and fp16 are not
-    /// fp32 and can be no number: a cast of the others is a copy.
+    /// fp32 and can be no number: a cast of the others is a copy, and so is one of single bytes.
     fn pass_on(&mut self, sizes: Sizes) -> Result<(), S::Error> {
         let bytes = sizes.packed_bytes(self.memory);
         let (packed, passage) = (self.buffer(Role::Packed), self.buffer(Role::Passage));
         let is_cast = match (self.memory.passage, self.memory.storage) {
             (Passage::None, _) => return Ok(()),
-            (Passage::Copy, _) | (Passage::Cast, Storage::Uint8 | Storage::Fp32) => false,
+            (Passage::Copy | Passage::View, _) | (Passage::Cast, Storage::Uint8 | Storage::Fp32) => false,
             (Passage::Cast, Storage::Bf16 | Storage::Fp16) => true,
         };
         self.enter(LayerStage::Passage)?;

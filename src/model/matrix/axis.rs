@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::document::{Node, Value};
 use super::draft::Change;
 use super::problem::{Problems, list, suggest};
-use super::profile::Profile;
+use super::profile::{Profile, Profiles};
 use super::reader::{Reader, argv, array, boolean, count, inside, parsed, scalar, text, within, word};
 use crate::model::quantity::{Bytes, Millis};
 use crate::model::settings::*;
@@ -223,7 +223,7 @@ impl Knob {
 /// What reading a level needs to know of the rest of the matrix.
 pub(super) struct Context<'m> {
     pub(super) shapes: &'m BTreeMap<String, Shape>,
-    pub(super) profiles: &'m BTreeMap<String, Profile>,
+    pub(super) profiles: &'m Profiles,
     pub(super) kind: WorkloadKind,
 }
 
@@ -332,7 +332,7 @@ impl Context<'_> {
             let names: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
             problems.error(node.span, format!("unknown profile `{name}`")).hint(suggest(name, &names));
         }
-        found
+        found?.as_ref()
     }
 
     /// A sequence: a string with one letter per layer, or a list of names of shapes.

@@ -43,7 +43,7 @@ pub use draft::{Change, Draft};
 pub use levels::{AXES_MAX, Axis, LEVELS_MAX, Level};
 pub use parse::{parse, parse_bytes};
 pub use problem::{MatrixError, Problem, Severity, Span, did_you_mean};
-pub use profile::Profile;
+pub use profile::{Profile, Profiles};
 pub use schema::json_schema;
 pub use sections::{Board, Control, Expect, FaultName, Inject, Revisions, Safety, Tool, VerdictName};
 
@@ -109,7 +109,7 @@ pub struct Matrix {
     /// Input and output features by name.
     pub shapes: BTreeMap<String, Shape>,
     /// The layers of models by name, the shipped ones and those of the file.
-    pub profiles: BTreeMap<String, Profile>,
+    pub profiles: Profiles,
     /// The axes, in the order of the file.
     pub axes: Vec<Axis>,
     /// Combinations that are never run.

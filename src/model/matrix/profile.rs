@@ -34,24 +34,26 @@ pub struct Profile {
     pub head: Vec<Layer>,
 }
 
+/// Profiles by name; `None` is one with a mistake, which is told where it stands.
+pub type Profiles = BTreeMap<String, Option<Profile>>;
+
 /// The shipped profiles.
-pub(super) fn shipped() -> BTreeMap<String, Profile> {
+pub(super) fn shipped() -> Profiles {
     let parsed = SHIPPED.iter().map(|(name, source)| {
         let mut problems = Problems::default();
         let root = read(source, 0, &mut problems);
         let profile = read_profile(&root, name, &mut problems);
-        ((*name).to_owned(), profile.filter(|_| !problems.has_errors()).expect("a shipped profile is a profile"))
+        assert!(profile.is_some() && !problems.has_errors(), "the shipped profile {name} has a mistake");
+        ((*name).to_owned(), profile)
     });
     parsed.collect()
 }
 
 /// Reads `[profiles]`, over the shipped ones.
-pub(super) fn read_profiles(node: &Node, problems: &mut Problems) -> BTreeMap<String, Profile> {
+pub(super) fn read_profiles(node: &Node, problems: &mut Problems) -> Profiles {
     let mut profiles = shipped();
     for entry in named(node, "[profiles]", problems) {
-        if let Some(profile) = read_profile(&entry.node, &entry.key, problems) {
-            profiles.insert(entry.key.clone(), profile);
-        }
+        profiles.insert(entry.key.clone(), read_profile(&entry.node, &entry.key, problems));
     }
     profiles
 }
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
 
     fn weights(name: &str) -> u64 {
-        let Profile { layers, block, head } = shipped().remove(name).unwrap();
+        let Profile { layers, block, head } = shipped().remove(name).flatten().unwrap();
         let of = |layers: &[Layer]| layers.iter().map(|layer| layer.shape.weights()).sum::<u64>();
         u64::from(layers) * of(&block) + of(&head)
     }

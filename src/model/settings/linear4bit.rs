@@ -388,6 +388,8 @@ words! {
         None = "none",
         /// A copy and back, which keeps bytes.
         Copy = "copy",
+        /// What a cast does to the same bytes seen as uint8: a byte needs no conversion, so that all are kept.
+        View = "view",
         /// Every element of the storage type to fp32 and back, which keeps numbers.
         Cast = "cast",
     }

@@ -88,6 +88,11 @@ impl Tally {
         }
     }
 
+    /// Tells what became of packed bytes that were passed on.
+    pub(super) fn tell_passage(&self, reporter: &mut Reporter) -> io::Result<()> {
+        self.passage.as_ref().map_or(Ok(()), |passage| passage.tell(&self.name, reporter))
+    }
+
     /// Tells `A.copy_ms`, `A.copy_device_ms` and so on, each the mean over the iterations, and the facts.
     pub(super) fn tell(&self, reporter: &mut Reporter) -> io::Result<()> {
         for (stage, (total, count)) in self.stages.iter().zip(&self.times) {
@@ -99,9 +104,6 @@ impl Tally {
             if *count > 0 {
                 reporter.metric(&format!("{stage}_device_ms"), total / f64::from(*count))?;
             }
-        }
-        if let Some(passage) = &self.passage {
-            passage.tell(&self.name, reporter)?;
         }
         match &self.facts {
             Some(facts) => facts.tell(&self.name, reporter),

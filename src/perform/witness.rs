@@ -68,7 +68,7 @@ impl Witness {
             self.telemetry.begin(trial_dir, gpu_load)?;
         }
         // The kernel of a captured tree says nothing any more.
-        let kernel = self.sysroot.is_live().then(|| Listener::begin(self.sysroot.place(kmsg::DEVICE), trial));
+        let kernel = self.sysroot.is_live().then(|| Listener::begin(&self.sysroot.place(kmsg::DEVICE), trial));
         self.trial = Some(Heeded { kernel, counters: MemoryCounters::begin(&self.sysroot), asleep: asleep() });
         Ok(())
     }

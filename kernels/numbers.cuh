@@ -10,6 +10,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define DEVICE static __device__ __forceinline__
+#define MEMBER __device__ __forceinline__
 
 constexpr float FLOAT_MAX = 3.402823466e+38f;
 constexpr u32 WARP = 32;

@@ -8,7 +8,10 @@
 //
 // Nothing is flushed and every division is rounded to nearest, so that all results are the bits of the twin. The
 // conversion instructions of E2M1 and E4M3 begin with sm_100 and sm_89; here both are arithmetic on bits, the same on all.
-#include "numbers.cuh"
+//
+// `nvfp4_gemv_*` is the product of one row with table look-ups for two elements at a time, where in_features is a multiple
+// of 512 from 1024 to 16384; `nvfp4_product_*` takes every other shape, and several rows. Both add in the same order.
+#include "gemv_tuned.cuh"
 
 constexpr u32 GROUP = 16;
 constexpr float E2M1_MAX = 6.0f;
@@ -22,6 +25,16 @@ DEVICE u64 global_thread() { return u64(blockIdx.x) * blockDim.x + threadIdx.x; 
 DEVICE float e4m3_value(u32 byte) {
     const float value = Fp16::widen(u16((byte & 0x80) << 8 | (byte & 0x7f) << 7)) * 256.0f;
     return (byte & 0x7f) == 0x7f ? __uint_as_float(0x7fc00000) : value;
+}
+
+// The same for two bytes at a time. Where the bits of NaN are no exception they are 480.
+DEVICE void e4m3_values(u32 pair, float* values) {
+    constexpr u32 TWO_TO_8 = 0x5c005c00;
+    const u32 apart = __byte_perm(pair, 0, 0x1404);
+    const u32 words = Fp16::multiply_pair((apart & 0x80008000) | (apart >> 1 & 0x3f803f80), TWO_TO_8);
+    values[0] = Fp16::low(words), values[1] = Fp16::high(words);
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) values[i] = fabsf(values[i]) == 480.0f ? __uint_as_float(0x7fc00000) : values[i];
 }
 
 // The E4M3 byte nearest to a value from 2^-9 to 448, a tie to the even one.
@@ -121,8 +134,7 @@ DEVICE void dequantize(const u32* packed, const u8* scales, const float* global_
     }
 }
 
-constexpr u32 RUN = 2 * GROUP;
-constexpr u32 CHUNK = WARP * RUN;
+static_assert(RUN == 2 * GROUP, "a run is what a lane loads at once: sixteen bytes and two scales");
 constexpr u32 WARPS = 4;
 
 // The product of two half-precision values is exact in f32, so that fusing changes no bit.
@@ -134,15 +146,6 @@ DEVICE float accumulate(float acc, float x, float w) {
 template <>
 __device__ __forceinline__ float accumulate<Fp32>(float acc, float x, float w) {
     return __fadd_rn(acc, __fmul_rn(x, w));
-}
-
-// Lane 0 gets the sum: neighbours first.
-DEVICE float sum_of_lanes(float acc) {
-#pragma unroll
-    for (u32 distance = 1; distance < WARP; distance *= 2) {
-        acc = __fadd_rn(acc, __shfl_down_sync(FULL_WARP, acc, distance));
-    }
-    return acc;
 }
 
 // Eight activations as f32.
@@ -159,7 +162,7 @@ DEVICE void load_activations(const typename T::Word* x, float* values) {
 }
 
 // The two groups of a run: sixteen bytes and two scales. Of the last run of a row the second group may not be there.
-DEVICE void load_run(const u8* packed, const u8* scales, u64 element, bool is_whole, bool is_aligned, uint4& words, u32& pair) {
+DEVICE void load_run_of_row(const u8* packed, const u8* scales, u64 element, bool is_whole, bool is_aligned, uint4& words, u32& pair) {
     if (is_aligned) {
         words = __ldcs(reinterpret_cast<const uint4*>(packed + element / 2));
         pair = __ldcs(reinterpret_cast<const u16*>(scales + element / GROUP));
@@ -190,7 +193,7 @@ DEVICE void product(const typename T::Word* x, const u8* packed, const u8* scale
 #pragma unroll
         for (u32 o = 0; o < OUTPUTS; o++) {
             const u64 element = u64(min(first_output + o, out_features - 1)) * in_features + k;
-            load_run(packed, scales, element, is_whole, is_aligned, words[o], pairs[o]);
+            load_run_of_row(packed, scales, element, is_whole, is_aligned, words[o], pairs[o]);
         }
 #pragma unroll
         for (u32 half = 0; half < 2; half++) {
@@ -238,6 +241,53 @@ DEVICE void product(const typename T::Word* x, const u8* packed, const u8* scale
     }
 }
 
+// Groups of weights under one E4M3 each.
+template <typename T>
+struct Grouped {
+    // The scales of a run.
+    typedef u16 Scale;
+    typedef u32 Factor;
+    const u8* scales;
+    float global;
+
+    // E2M1 is exact in fp16, and one instruction makes an f32 of each half of a pair.
+    MEMBER u32 table_values(u32 byte) const {
+        float values[8];
+        decode(byte, values);
+        return Fp16::round_pair(values[0], values[1]);
+    }
+    MEMBER const u16* scales_from(u64 start) const { return reinterpret_cast<const u16*>(scales + start / GROUP); }
+    MEMBER u32 scales_before(u32 element) const { return element / RUN; }
+    DEVICE u32 factor(u16 pair) { return pair; }
+    template <u32 ROWS>
+    DEVICE void accumulate(float* acc, u32 own, const uint4* words, const u32* factors, const uint4* vectors) {
+        float scales[ROWS][2];
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++) e4m3_values(factors[r], scales[r]);
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            float inner[ROWS] = {};
+#pragma unroll
+            for (u32 i = 2 * half; i < 2 * half + 2; i++) {
+                const u32 pairs[4] = {vectors[i].x, vectors[i].y, vectors[i].z, vectors[i].w};
+#pragma unroll
+                for (u32 r = 0; r < ROWS; r++) {
+                    const u32 parts[4] = {words[r].x, words[r].y, words[r].z, words[r].w};
+#pragma unroll
+                    for (u32 j = 0; j < 4; j++) {
+                        const u32 weights = look_up(line_of(parts[i], j, own));
+                        inner[r] = ::accumulate<T>(inner[r], T::low(pairs[j]), Fp16::low(weights));
+                        inner[r] = ::accumulate<T>(inner[r], T::high(pairs[j]), Fp16::high(weights));
+                    }
+                }
+            }
+#pragma unroll
+            for (u32 r = 0; r < ROWS; r++) acc[r] = __fadd_rn(acc[r], __fmul_rn(inner[r], scales[r][half]));
+        }
+    }
+    MEMBER u16 finish(float sum) const { return T::round(__fmul_rn(sum, global)); }
+};
+
 #define NVFP4(format, T)                                                                                              \
     extern "C" __global__ void __launch_bounds__(256)                                                                 \
         nvfp4_dequantize_##format(const u32* packed, const u8* scales, const float* global_scale, T::Word* y,         \
@@ -255,6 +305,15 @@ DEVICE void product(const typename T::Word* x, const u8* packed, const u8* scale
         product<T, 2, 8>(x, packed, scales, global_scale, y, in_features, out_features, rows);                        \
     }
 
+#define NVFP4_GEMV(format, T)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(512, 2)                                                              \
+        nvfp4_gemv_##format(const u16* x, const u8* packed, const u8* scales, const float* global_scale, u16* y,      \
+                            u32 in_features, u32 out_features, u32 rows) {                                            \
+        gemv_tuned(Grouped<T>{scales, *global_scale}, x, packed, y, in_features, out_features);                       \
+    }
+
 NVFP4(fp32, Fp32)
 NVFP4(bf16, Bf16)
 NVFP4(fp16, Fp16)
+NVFP4_GEMV(bf16, Bf16)
+NVFP4_GEMV(fp16, Fp16)

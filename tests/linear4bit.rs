@@ -16,7 +16,7 @@ use jetfault::model::protocol::{
 use jetfault::model::quantity::Millis;
 use jetfault::model::settings::{
     AllocatorKind, Backend, Batch, Blocksize, Breadcrumbs, Check, FloatType, Init, KernelSet, Layer,
-    Linear4bitSettings, ModuleLoading, QuantType, Settings, Shape, Storage, WorkloadSettings,
+    Linear4bitSettings, ModuleLoading, Passage, QuantType, Settings, Shape, StackSettings, Storage, WorkloadSettings,
 };
 
 /// What a worker said, and the code it ended with.
@@ -243,6 +243,89 @@ fn iterations_repeat_the_sequence_with_a_gap_between_and_the_same_names() {
     expected.push("check".into());
     assert_eq!(said.stages(), expected);
     assert_eq!(said.metric("checked_rows"), Some(16.0 * 6.0));
+}
+
+#[test]
+fn packed_bytes_survive_a_copy_and_as_floats_only_where_they_are_no_nan() {
+    for (storage, passage, survives) in [
+        (Storage::Uint8, Passage::Cast, true),
+        (Storage::Fp32, Passage::Cast, true),
+        (Storage::Bf16, Passage::Copy, true),
+        (Storage::Bf16, Passage::View, true),
+        (Storage::Fp16, Passage::View, true),
+        (Storage::Bf16, Passage::Cast, false),
+        (Storage::Fp16, Passage::Cast, false),
+    ] {
+        for quant in [QuantType::Nf4, QuantType::Fp4, QuantType::Nvfp4] {
+            let settings = cell("C", |l| (l.storage, l.passage, l.quant) = (storage, passage, quant));
+            let said = run(&settings);
+            let changed = said.metric("C.passage_changed_bytes").unwrap();
+            assert_eq!(said.metric("C.passage_bytes"), Some(448.0 * 1188.0 / 2.0));
+            if survives {
+                assert_eq!(changed, 0.0, "{storage} {passage} {quant}");
+                said.is_a_pass_of(&settings);
+                continue;
+            }
+            let first = said.mismatches().remove(0);
+            assert_eq!(first.what, "C.passage", "what became of all bytes is told before the oracle's sample");
+            assert_eq!(first.count as f64, changed);
+            assert_eq!(said.metric("C.passage_first_changed_byte"), Some(first.index as f64));
+            let canonical = if storage == Storage::Bf16 { "to 7fc0" } else { "e00 (" };
+            assert!(
+                said.note("C.passage_patterns").unwrap().contains(canonical),
+                "{:?}",
+                said.note("C.passage_patterns")
+            );
+            assert!(said.stages().contains(&"C.passage"));
+        }
+    }
+}
+
+/// A model of two blocks and a head, whose sides are those of no chain in places.
+fn stack(change: impl FnOnce(&mut Linear4bitSettings)) -> Settings {
+    let layer = |label: &str, i, o| Layer { label: label.into(), shape: Shape::new(i, o).unwrap() };
+    let mut block = Linear4bitSettings::of(vec![layer("q", 64, 128), layer("k", 64, 32), layer("down", 128, 64)]);
+    block.backend = Backend::Cpu;
+    change(&mut block);
+    Settings::of(WorkloadSettings::Stack(StackSettings { block, head: vec![layer("head", 64, 320)], layers: 2 }))
+}
+
+#[test]
+fn a_stack_is_built_whole_then_called_in_a_chain_and_has_the_predicted_peaks() {
+    let changes: [fn(&mut Linear4bitSettings); 6] = [
+        |_| {},
+        |l| l.quant = QuantType::Nvfp4,
+        |l| (l.quant, l.batch, l.storage) = (QuantType::Nvfp4, Batch::new(3).unwrap(), Storage::Bf16),
+        |l| (l.batch, l.double_quant) = (Batch::new(2).unwrap(), false),
+        |l| (l.compute, l.input) = (FloatType::Fp16, FloatType::Fp32),
+        |l| l.warmup = Some("256x256".parse().unwrap()),
+    ];
+    for change in changes {
+        let settings = stack(change);
+        let said = run(&settings);
+        said.is_a_pass_of(&settings);
+        let names = ["L00.q", "L00.k", "L00.down", "L01.q", "L01.k", "L01.down", "head"];
+        let has_warm_up = said.stages()[0] == "warmup.construct";
+        let mut expected = if has_warm_up { stages_of(&["warmup"]) } else { Vec::new() };
+        let built = ["construct", "alloc", "copy", "quantize", "free_host"];
+        expected.extend(names.iter().flat_map(|name| built.map(|stage| format!("{name}.{stage}"))));
+        expected.extend(names.iter().flat_map(|name| ["forward", "sync"].map(|stage| format!("{name}.{stage}"))));
+        expected.push("check".into());
+        assert_eq!(said.stages(), expected);
+        assert_eq!(said.metric("checked_rows"), Some(16.0 * (7.0 + f64::from(u8::from(has_warm_up)))));
+    }
+}
+
+#[test]
+fn a_fault_in_one_layer_of_a_stack_is_in_its_stage_and_a_spoiled_weight_is_found() {
+    let at = |stage: &str| Some(InjectedFault { fault: WorkerFault::Exit, at: Some(stage.parse().unwrap()) });
+    let said = converse(&stack(|_| {}), at("L01.k.forward"));
+    assert_eq!((said.stages().last().copied(), said.code), (Some("L01.k.forward"), Some(3)));
+    let said = converse(
+        &stack(|_| {}),
+        Some(InjectedFault { fault: WorkerFault::Wrong, at: Some("L01.q.forward".parse().unwrap()) }),
+    );
+    assert_eq!(said.mismatches().first().map(|mismatch| mismatch.what.as_str()), Some("head.quantize"));
 }
 
 #[test]

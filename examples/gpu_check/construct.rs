@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use jetfault::workload::host_weight::{HostWeight, WeightSource};
+use jetfault::workload::host_weight::{HostWeight, Spread, WeightSource};
 use rayon::prelude::*;
 
 use crate::memory::layer;
@@ -26,7 +26,7 @@ pub(crate) fn measure() {
             });
             memory
         });
-        let source = WeightSource { shape, seed: 1, number: 0 };
+        let source = WeightSource { shape, seed: 1, number: 0, spread: Spread::Linear };
         let constructed = timed(|| pool.install(|| HostWeight::construct(source)).expect("the memory is there"));
         let rate = 4.0 * shape.elements() as f64 / constructed[RUNS / 2] / 1e9;
         println!("| {threads} | {} | {} | {rate:.2} |", shown(filled), shown(constructed));

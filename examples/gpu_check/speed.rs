@@ -12,7 +12,7 @@ use jetfault::workload::gpu::error::GpuError;
 use jetfault::workload::gpu::kernels::{Gemv, Kernels, Nvfp4Weight, Packing, Tuning};
 use jetfault::workload::gpu::tensor::Tensor;
 use jetfault::workload::reference::codebook::{CodeBook, dynamic_map};
-use jetfault::workload::reference::philox_init::{Purpose, Stream as RandomStream};
+use jetfault::workload::reference::philox_init::{Purpose, Stream as RandomStream, weight_scale};
 
 use crate::memory::layer;
 
@@ -155,7 +155,8 @@ impl Bench<'_> {
             let random = |purpose| RandomStream { seed: 7, number: number as u32, purpose };
             let in_features = self.shape.in_features();
             let weight = (set.weight.buffer(), n);
-            self.kernels.weights(weight, random(Purpose::Weight), in_features as u32, STREAM)?;
+            let scale = weight_scale(in_features as usize);
+            self.kernels.weights(weight, random(Purpose::Weight), scale, STREAM)?;
             let x = (set.x.buffer(), FloatType::Bf16);
             self.kernels.activations(x, 8 * in_features, random(Purpose::Activation), STREAM)?;
             self.kernels.cast(
@@ -218,7 +219,7 @@ impl Bench<'_> {
             ("init fp32 on the device", 4 * n, |b, s| {
                 let random = RandomStream { seed: 7, number: 0, purpose: Purpose::Weight };
                 let y = (s.weight.buffer(), b.shape.weights());
-                b.kernels.weights(y, random, b.shape.in_features() as u32, STREAM)
+                b.kernels.weights(y, random, weight_scale(b.shape.in_features() as usize), STREAM)
             }),
         ]
     }

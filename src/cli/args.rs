@@ -155,7 +155,7 @@ pub enum Command {
 #[derive(Debug, Default, Args)]
 pub struct MatrixArgs {
     /// Path of a matrix file, or the name of a shipped one: quickstart, command, bnb-1936, bnb-1936-small,
-    /// cold-start, power-modes, drill
+    /// cold-start, power-modes, drill, llama-stack, storage-forensic
     pub matrix: String,
     /// Only cells with these levels: axis=level,…, or a label such as baseline; may be repeated
     #[arg(long, value_name = "AXIS=LEVEL,…")]

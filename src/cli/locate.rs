@@ -14,8 +14,10 @@ use crate::model::matrix::{MATRIX_BYTES_MAX, did_you_mean};
 use crate::perform::store::{ResultsDir, RunDir, read_limited};
 
 /// The matrices that come with the binary.
-pub const SHIPPED: [(&str, &str); 7] = [
+pub const SHIPPED: [(&str, &str); 9] = [
     ("quickstart", include_str!("../../matrices/quickstart.toml")),
+    ("storage-forensic", include_str!("../../matrices/storage-forensic.toml")),
+    ("llama-stack", include_str!("../../matrices/llama-stack.toml")),
     ("command", include_str!("../../matrices/command.toml")),
     ("bnb-1936", include_str!("../../matrices/bnb-1936.toml")),
     ("bnb-1936-small", include_str!("../../matrices/bnb-1936-small.toml")),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::decide::plan::PredictedPeak;
 use crate::model::linear4bit_program::{self, DeviceModel, Linear4bitMemory};
-use crate::model::settings::{Settings, WorkloadSettings};
+use crate::model::settings::Settings;
 
 /// Predicts many cells, of which most differ in nothing that memory depends on.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Predictor {
 
 /// The peaks of a trial with `settings` on a Jetson Orin, in bytes, if its requests are known before it runs.
 ///
-/// Commands make requests of their own, stacks have another program, and some settings have none that is described
+/// Commands make requests of their own, and some settings have none that is described
 /// (see [`linear4bit_program::NotModelled`]): nothing is predicted for them.
 pub fn predict(settings: &Settings) -> Option<PredictedPeak> {
     predict_on(settings, DeviceModel::ORIN)
@@ -36,10 +36,7 @@ pub fn predict_on(settings: &Settings, device: DeviceModel) -> Option<PredictedP
 }
 
 fn memory_of(settings: &Settings, device: DeviceModel) -> Option<Linear4bitMemory> {
-    match &settings.workload {
-        WorkloadSettings::Linear4bit(linear4bit) => Linear4bitMemory::of(linear4bit, settings.iterations, device).ok(),
-        WorkloadSettings::Command(_) | WorkloadSettings::Stack(_) => None,
-    }
+    Linear4bitMemory::of_workload(&settings.workload, settings.iterations, device).ok()
 }
 
 fn peak_of(memory: &Linear4bitMemory) -> Option<PredictedPeak> {
@@ -57,6 +54,7 @@ mod tests {
     use super::*;
     use crate::model::settings::{
         AllocatorKind, CommandSettings, Init, KernelSet, Layer, Linear4bitSettings, QuantType, Shape, StackSettings,
+        WorkloadSettings,
     };
 
     fn abc() -> Linear4bitSettings {
@@ -87,6 +85,26 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_keeps_every_packed_layer_and_peaks_where_its_last_weight_comes() {
+        let stack = |layers, quant| {
+            let block = Linear4bitSettings { quant, ..abc() };
+            let head = vec![Layer { label: "head".into(), shape: Shape::new(4096, 1024).unwrap() }];
+            let stack = StackSettings { block, head, layers };
+            predict(&Settings::of(WorkloadSettings::Stack(stack))).unwrap()
+        };
+        let (one, two) = (stack(1, QuantType::Nf4), stack(2, QuantType::Nf4));
+        // The packed weights of A, B and C, and an eighth of a byte for each of the statistics.
+        let weights = abc().sequence.iter().map(|layer| layer.shape.weights()).sum::<u64>();
+        let kept = two.allocated_bytes - one.allocated_bytes;
+        assert!(kept > weights / 2 && kept < weights / 2 + weights / 50, "{kept} of {weights}");
+        assert_eq!((one.at.as_str(), two.at.as_str()), ("L00.C.alloc", "L01.C.alloc"));
+        // A scale of one byte for 16 weights instead of one and a bit for 64.
+        let nvfp4 = stack(1, QuantType::Nvfp4);
+        assert_eq!(nvfp4.at, "L00.C.alloc");
+        assert!(nvfp4.reserved_bytes > 0);
+    }
+
+    #[test]
     fn nothing_is_predicted_for_what_is_not_described() {
         for settings in [
             Linear4bitSettings { allocator: AllocatorKind::Vmm, ..abc() },
@@ -96,8 +114,6 @@ mod tests {
         ] {
             assert_eq!(of(settings), None);
         }
-        let stack = StackSettings { block: abc(), head: Vec::new(), layers: 1 };
-        assert_eq!(predict(&Settings::of(WorkloadSettings::Stack(stack))), None);
         assert_eq!(predict(&Settings::of(WorkloadSettings::Command(CommandSettings::default()))), None);
         let endless = Settings { iterations: 1_000_000, ..Settings::of(WorkloadSettings::Linear4bit(abc())) };
         assert_eq!(predict(&endless), None);

@@ -7,7 +7,7 @@
 use super::linear4bit_program::LAYERS_MAX;
 use super::settings::{
     AllocatorKind, Backend, Clocks, ColdFrom, CommandSettings, Companion, EnvOp, GpuPm, Init, KernelSet, Layer,
-    Linear4bitSettings, Observer, Prelude, QuantType, Settings, Start, StreamKind, Swap, WorkloadSettings,
+    Linear4bitSettings, Observer, Prelude, QuantType, Settings, Start, StreamKind, Swap, WarmupShape, WorkloadSettings,
 };
 use super::template::{RunTimeHole, Template};
 use super::verdict::STAGE_BYTES_MAX;
@@ -80,6 +80,7 @@ const THIS: &[Capability] = &[
     Capability::GpuPm,
     Capability::PowerHook,
     Capability::PowerMode,
+    Capability::Stack,
     Capability::Swap,
     Capability::TunedKernels,
     Capability::WarmStart,
@@ -118,12 +119,14 @@ pub fn cannot(settings: &Settings, build: BuildCapabilities) -> Option<String> {
         WorkloadSettings::Command(command) => command_needs(settings, command, &mut lacking),
         WorkloadSettings::Linear4bit(linear4bit) => {
             linear4bit_needs(linear4bit, &mut lacking);
-            limits(settings.iterations, linear4bit, &mut lacking);
+            limits(settings.iterations, (&linear4bit.sequence, linear4bit.warmup), &mut lacking);
             gpu_on_a_cpu(linear4bit, &mut lacking);
         }
         WorkloadSettings::Stack(stack) => {
             lacking.needs(Capability::Stack, true, || "run a stack of layers (kind = \"stack\")".into());
             linear4bit_needs(&stack.block, &mut lacking);
+            limits(settings.iterations, (&stack.all_layers(), stack.block.warmup), &mut lacking);
+            gpu_on_a_cpu(&stack.block, &mut lacking);
         }
     }
     (!lacking.reasons.is_empty()).then(|| lacking.reasons.join("; "))
@@ -273,6 +276,7 @@ fn linear4bit_needs(linear4bit: &Linear4bitSettings, lacking: &mut Lacking) {
         hygiene_steps: _,
         init_threads: _,
         input: _,
+        passage: _,
         sequence: _,
         storage: _,
         stream: _,
@@ -307,15 +311,15 @@ fn gpu_on_a_cpu(linear4bit: &Linear4bitSettings, lacking: &mut Lacking) {
 }
 
 /// What no build can: a process is told of stage by stage, and what is told has limits.
-fn limits(iterations: u32, linear4bit: &Linear4bitSettings, lacking: &mut Lacking) {
-    let layers = linear4bit.sequence.len() as u64 * u64::from(iterations) + u64::from(linear4bit.warmup.is_some());
+fn limits(iterations: u32, (sequence, warmup): (&[Layer], Option<WarmupShape>), lacking: &mut Lacking) {
+    let layers = sequence.len() as u64 * u64::from(iterations) + u64::from(warmup.is_some());
     if layers > LAYERS_MAX {
         lacking.reasons.push(format!("{layers} layers over all iterations are more than {LAYERS_MAX}"));
     }
     // `LABEL#4096.construct`: a label that comes again is numbered, and no stage has a longer name.
-    let number = format!("#{}", linear4bit.sequence.len()).len();
+    let number = format!("#{}", sequence.len()).len();
     let label_bytes_max = STAGE_BYTES_MAX - number - ".construct".len();
-    if let Some(Layer { label, .. }) = linear4bit.sequence.iter().find(|layer| layer.label.len() > label_bytes_max) {
+    if let Some(Layer { label, .. }) = sequence.iter().find(|layer| layer.label.len() > label_bytes_max) {
         lacking
             .reasons
             .push(format!("the name of shape `{label}` is longer than the {label_bytes_max} bytes of a stage"));

@@ -10,11 +10,13 @@
 //! not have, is our own: statistics first, then the packed weights, and a product that decodes nothing
 //! to memory.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::settings::{
     AllocatorKind, Batch, Blocksize, FloatType, Gc, Hygiene, HygieneStep, Init, KernelSet, Layer, Linear4bitSettings,
-    QuantType, Shape, Storage,
+    Passage, QuantType, Shape, StackSettings, Storage, WorkloadSettings,
 };
 use super::words::words;
 
@@ -39,6 +41,8 @@ pub struct Linear4bitMemory {
     pub warm_up: Option<Shape>,
     /// The layers in their order; one label may come more than once.
     pub sequence: Vec<Layer>,
+    /// Whether each layer is built and called before the next, or all are built first.
+    pub composition: Composition,
     /// How often the sequence is run in the process.
     pub iterations: u32,
     /// Rows of the input.
@@ -47,6 +51,8 @@ pub struct Linear4bitMemory {
     pub input: FloatType,
     /// The type that the packed weights are kept as.
     pub storage: Storage,
+    /// What they go through before they are used.
+    pub passage: Passage,
     /// The type that the layer computes in.
     pub compute: FloatType,
     /// The 4-bit format: nf4 and fp4 make the same requests, nvfp4 has a program of its own.
@@ -70,6 +76,18 @@ pub struct Linear4bitMemory {
     pub device: DeviceModel,
 }
 
+words! {
+    /// How layers follow one another.
+    #[derive(Default)]
+    Composition {
+        /// Each is built and called before the next is built.
+        #[default]
+        Sequence = "sequence",
+        /// All are built and stay, then each is called with what an earlier one gave.
+        Stack = "stack",
+    }
+}
+
 /// Settings whose requests are not described here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotModelled {
@@ -85,6 +103,9 @@ pub enum NotModelled {
     /// Weights that never are in host memory.
     #[error("no memory is predicted for weights that are made on the {0}")]
     Init(Init),
+    /// A program of the user's own.
+    #[error("no memory is predicted for a command")]
+    Command,
     /// More than [`LAYERS_MAX`].
     #[error("{0} layers over all iterations are more than {LAYERS_MAX}")]
     Layers(u64),
@@ -110,10 +131,12 @@ impl Linear4bitMemory {
         Self {
             warm_up: None,
             sequence,
+            composition: Composition::Sequence,
             iterations: 1,
             batch: Batch::ONE,
             input: FloatType::Bf16,
             storage: Storage::Bf16,
+            passage: Passage::None,
             compute: FloatType::Bf16,
             quant: QuantType::Nf4,
             double_quant: true,
@@ -162,10 +185,12 @@ impl Linear4bitMemory {
         let memory = Self {
             warm_up: settings.warmup.map(|warmup| warmup.shape()),
             sequence: settings.sequence.clone(),
+            composition: Composition::Sequence,
             iterations,
             batch: settings.batch,
             input: settings.input,
             storage: settings.storage,
+            passage: settings.passage,
             compute: settings.compute,
             quant: settings.quant,
             double_quant: settings.double_quant,
@@ -180,6 +205,60 @@ impl Linear4bitMemory {
             0..=LAYERS_MAX => Ok(memory),
             layers => Err(NotModelled::Layers(layers)),
         }
+    }
+
+    /// The same as [`Linear4bitMemory::of`] for any workload of 4-bit layers.
+    ///
+    /// # Errors
+    /// See [`NotModelled`].
+    pub fn of_workload(workload: &WorkloadSettings, iterations: u32, device: DeviceModel) -> Result<Self, NotModelled> {
+        match workload {
+            WorkloadSettings::Linear4bit(settings) => Self::of(settings, iterations, device),
+            WorkloadSettings::Stack(stack) => Self::of(&stack.block, iterations, device)?.stacked(stack),
+            WorkloadSettings::Command(_) => Err(NotModelled::Command),
+        }
+    }
+
+    /// The same as [`Linear4bitMemory::program`] for any workload of 4-bit layers.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn program_of_workload(
+        workload: &WorkloadSettings,
+        iterations: u32,
+        device: DeviceModel,
+    ) -> Result<Self, NotModelled> {
+        match workload {
+            WorkloadSettings::Linear4bit(settings) => Self::program(settings, iterations, device),
+            WorkloadSettings::Stack(stack) => Self::program(&stack.block, iterations, device)?.stacked(stack),
+            WorkloadSettings::Command(_) => Err(NotModelled::Command),
+        }
+    }
+
+    fn stacked(self, stack: &StackSettings) -> Result<Self, NotModelled> {
+        let memory = Self { sequence: stack.all_layers(), composition: Composition::Stack, ..self };
+        match memory.layer_count() {
+            0..=LAYERS_MAX => Ok(memory),
+            layers => Err(NotModelled::Layers(layers)),
+        }
+    }
+
+    /// Of each layer of a stack, by its index, the one whose result it is called with: the latest before it with as many
+    /// outputs as it has inputs. The first layers of a model have none and get a random input; nor has any layer of a
+    /// sequence, of which the list is empty.
+    pub fn feeders(&self) -> Vec<Option<LayerIndex>> {
+        match self.composition {
+            Composition::Sequence => return Vec::new(),
+            Composition::Stack => {}
+        }
+        let first = u32::from(self.warm_up.is_some());
+        let mut latest: BTreeMap<u64, LayerIndex> = BTreeMap::new();
+        let mut feeders = vec![None; first as usize];
+        for (index, layer) in (first..).zip(&self.sequence) {
+            feeders.push(latest.get(&layer.shape.in_features()).copied());
+            latest.insert(layer.shape.out_features(), LayerIndex(index));
+        }
+        feeders
     }
 
     /// Where in the process the layer at `index` stands.
@@ -264,6 +343,8 @@ words! {
         Copy = "copy",
         /// It is quantised, and its block maxima too if they are nested.
         Quantize = "quantize",
+        /// The packed weights go through what the cell asks for.
+        Passage = "passage",
         /// Both fp32 weights go, and the name `layer` is bound to the new layer.
         FreeHost = "free_host",
         /// An input is made and the layer is called.
@@ -313,6 +394,8 @@ pub enum Role {
     QuantizedAbsmax,
     /// The layer's own copy of the 8-bit code (1024); kept.
     DynamicMapCopy,
+    /// The packed weights on their way: a copy, or widened to fp32.
+    Passage,
     /// The input (batch x in); lives until the next input exists.
     Input,
     /// The input in T, when that is another type.
@@ -384,6 +467,10 @@ pub enum Kernel {
     ProductNvfp4,
     /// Conversion between floating-point types.
     Cast,
+    /// Packed weights from their storage type to fp32.
+    WidenPacked,
+    /// And back.
+    NarrowPacked,
     /// Random input.
     Randn,
     /// Element-wise magnitude.

@@ -28,7 +28,7 @@ pub use companion::{Companion, CompanionLoad, CompanionProgram, CompanionWhen};
 pub use dimensions::{Batch, Blocksize, DimensionError, Shape};
 pub use linear4bit::{
     AllocatorKind, Backend, Check, FloatType, Gc, Hygiene, HygieneStep, Init, KernelSet, Layer, Linear4bitSettings,
-    QuantType, StackSettings, Storage, StreamKind, WARMUP_SIDE_MAX, WarmupShape,
+    Passage, QuantType, StackSettings, Storage, StreamKind, WARMUP_SIDE_MAX, WarmupShape,
 };
 
 /// The canonical settings of a cell, and how it is watched.

@@ -8,7 +8,27 @@ use super::fast::weights::{PIECE, weight_piece};
 use super::os;
 use super::reference::philox_init::{Purpose, Stream, weight_scale};
 use super::spec::LayerError;
+use crate::model::linear4bit_program::Composition;
 use crate::model::settings::Shape;
+
+/// How far the weights of a layer spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// Uniform in ±1/sqrt(in), as PyTorch's `Linear` begins: an output has a third of the variance of its input.
+    Linear,
+    /// Uniform in ±sqrt(3/in): an output has the variance of its input, so that what goes through hundreds of layers
+    /// neither vanishes nor overflows.
+    Chain,
+}
+
+impl From<Composition> for Spread {
+    fn from(composition: Composition) -> Self {
+        match composition {
+            Composition::Sequence => Self::Linear,
+            Composition::Stack => Self::Chain,
+        }
+    }
+}
 
 /// Where a weight comes from: enough to make any element of it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,12 +39,23 @@ pub struct WeightSource {
     pub seed: u64,
     /// The position of the layer in its sequence.
     pub number: u32,
+    /// How far its elements spread.
+    pub spread: Spread,
 }
 
 impl WeightSource {
     /// The stream of random words of this weight.
     pub fn stream(self) -> Stream {
         Stream { seed: self.seed, number: self.number, purpose: Purpose::Weight }
+    }
+
+    /// The factor from the integers of the generator to weights.
+    pub fn scale(self) -> f32 {
+        let linear = weight_scale(self.shape.width());
+        match self.spread {
+            Spread::Linear => linear,
+            Spread::Chain => linear * 3f32.sqrt(),
+        }
     }
 }
 
@@ -34,7 +65,7 @@ const TASK_PIECES: usize = 1 << 6;
 /// Pieces whose pages are asked for at a time: 2 MiB, what one table of the processor maps.
 const PAGED_PIECES: usize = (2 << 20) / size_of::<[f32; PIECE]>();
 
-/// A dense weight of shape (out, in), row-major, uniform in ±1/sqrt(in).
+/// A dense weight of shape (out, in), row-major, uniform in the range of its [`Spread`].
 #[derive(Debug)]
 pub struct HostWeight {
     /// As the generator gives them; the last piece may reach past the end.
@@ -57,7 +88,7 @@ impl HostWeight {
             // What is not brought here comes with the first write.
             os::populate(pages);
         });
-        let (stream, scale) = (source.stream(), weight_scale(source.shape.width()));
+        let (stream, scale) = (source.stream(), source.scale());
         (0..count)
             .into_par_iter()
             .with_min_len(TASK_PIECES)
@@ -84,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_bits_do_not_depend_on_the_number_of_threads() {
-        let source = WeightSource { shape: Shape::new(37, 1001).unwrap(), seed: 7, number: 2 };
+        let source = WeightSource { shape: Shape::new(37, 1001).unwrap(), seed: 7, number: 2, spread: Spread::Linear };
         let build = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| HostWeight::construct(source).unwrap())
@@ -99,8 +130,12 @@ mod tests {
 
     #[test]
     fn a_weight_that_no_host_can_hold_is_an_error() {
-        let source =
-            WeightSource { shape: Shape::new(Shape::FEATURES_MAX, Shape::FEATURES_MAX).unwrap(), seed: 0, number: 0 };
+        let source = WeightSource {
+            shape: Shape::new(Shape::FEATURES_MAX, Shape::FEATURES_MAX).unwrap(),
+            seed: 0,
+            number: 0,
+            spread: Spread::Linear,
+        };
         assert!(matches!(HostWeight::construct(source), Err(LayerError::HostMemory { .. })));
     }
 }

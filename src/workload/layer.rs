@@ -8,6 +8,7 @@ use half::{bf16, f16};
 
 use super::fast;
 use super::fast::rounding::FastElement;
+use super::forensic;
 use super::host_weight::{HostWeight, WeightSource};
 use super::reference::gemv_4bit::PackedMatrix;
 use super::reference::nvfp4::{GROUP, Nvfp4, Nvfp4Matrix};
@@ -127,6 +128,11 @@ impl Layer {
     /// If there is no such byte.
     pub fn corrupt_packed(&mut self, byte: usize, xor: u8) {
         self.packed[byte] ^= xor;
+    }
+
+    /// Sends the packed elements through fp32 and back, as their storage type.
+    pub fn pass_through_floats(&mut self) {
+        forensic::through_floats(&mut self.packed, self.spec.storage);
     }
 
     /// How a call with so many rows is computed.

@@ -1,4 +1,5 @@
-//! The work on a `linear4bit` cell: the allocation program of bitsandbytes, performed on a GPU or on the CPU.
+//! The work on a `linear4bit` cell, or on a `stack` of such layers: the allocation program of bitsandbytes, performed on
+//! a GPU or on the CPU.
 //!
 //! The program says what is requested, computed and freed in which order and stage. A GPU performs all of it on its own
 //! memory. The CPU does every host operation for real and every kernel by its fast code, and every device request is
@@ -100,14 +101,13 @@ fn asked(settings: &Settings) -> Result<&Linear4bitSettings, WorkError> {
     match &settings.workload {
         WorkloadSettings::Linear4bit(linear4bit) => Ok(linear4bit),
         WorkloadSettings::Command(_) => Err(WorkError::unsupported("a command is not the worker's to run")),
-        WorkloadSettings::Stack(_) => Err(WorkError::unsupported("this build has no stack of layers")),
+        WorkloadSettings::Stack(stack) => Ok(&stack.block),
     }
 }
 
 fn work_on_cpu(settings: &Settings, seed: u64, why: &str, reporter: &mut Reporter) -> Result<PeakMemory, WorkError> {
-    let course = Course::of(settings, seed, |linear4bit| {
-        Linear4bitMemory::of(linear4bit, settings.iterations, EMULATED_DEVICE)
-    })?;
+    let memory = Linear4bitMemory::of_workload(&settings.workload, settings.iterations, EMULATED_DEVICE);
+    let course = Course::of(settings, seed, memory)?;
     notes::tell_cpu(&course, why, reporter)?;
     let unlimited = AccountingSegments::unlimited();
     match course.memory.allocator {
@@ -132,21 +132,17 @@ fn work_on_device(
     reporter: &mut Reporter,
 ) -> Result<PeakMemory, WorkError> {
     let model = device.model();
-    let course =
-        Course::of(settings, seed, |linear4bit| Linear4bitMemory::program(linear4bit, settings.iterations, model))?;
+    let memory = Linear4bitMemory::program_of_workload(&settings.workload, settings.iterations, model);
+    let course = Course::of(settings, seed, memory)?;
     device.tell(why, reporter)?;
     let engine = DeviceEngine::new(&course, device)?;
     perform(&course, engine, reporter)
 }
 
 impl<'a> Course<'a> {
-    fn of(
-        settings: &'a Settings,
-        seed: u64,
-        memory: impl FnOnce(&Linear4bitSettings) -> Result<Linear4bitMemory, NotModelled>,
-    ) -> Result<Self, WorkError> {
+    fn of(settings: &'a Settings, seed: u64, memory: Result<Linear4bitMemory, NotModelled>) -> Result<Self, WorkError> {
         let linear4bit = asked(settings)?;
-        let memory = memory(linear4bit).map_err(|reason| WorkError::unsupported(reason.to_string()))?;
+        let memory = memory.map_err(|reason| WorkError::unsupported(reason.to_string()))?;
         let format = WeightFormat::of(linear4bit);
         let format = format.map_err(|reason: NoCodeBook| WorkError::unsupported(reason.to_string()))?;
         Ok(Self { linear4bit, settings, memory, format, seed })

@@ -18,6 +18,8 @@ pub mod kept;
 
 pub mod oracle;
 
+pub mod forensic;
+
 pub mod gpu;
 
 pub mod worker;

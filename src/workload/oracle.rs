@@ -16,7 +16,7 @@ use super::host_weight::WeightSource;
 use super::kept::{Kept, Stored, StoredNested, StoredScales, StoredStatistics};
 use super::reference::codebook::{dynamic_map, dynamic_midpoints};
 use super::reference::numbers::Reciprocal;
-use super::reference::philox_init::{Purpose, Stream, weight_quad, weight_scale};
+use super::reference::philox_init::{Purpose, Stream, weight_quad};
 use super::reference::quantize_4bit::{accepts, block_absmax};
 use super::reference::quantize_8bit::{self, NESTED_BLOCKSIZE};
 use super::spec::{Blockwise, WeightFormat};
@@ -223,7 +223,7 @@ fn check_sizes(kept: Kept<'_>) -> Result<(), Mismatch> {
 
 /// The weights of a range of elements, generated again.
 fn weights_of(source: WeightSource, elements: Range<usize>) -> Vec<f32> {
-    let (stream, scale) = (source.stream(), weight_scale(source.shape.width()));
+    let (stream, scale) = (source.stream(), source.scale());
     let quads = elements.start / 4..elements.end.div_ceil(4);
     let skipped = elements.start - quads.start * 4;
     let values = quads.flat_map(|quad| weight_quad(stream, quad as u64, scale));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::settings::{Blocksize, Shape, Storage};
 use crate::workload::host_weight::HostWeight;
+use crate::workload::host_weight::Spread;
 use crate::workload::host_weight::WeightSource;
 use crate::workload::kept::{Columns, Sample, StoredRows};
 use crate::workload::layer::ForwardPath;
@@ -38,7 +39,7 @@ fn blockwise(book: CodeBook, statistics: StatisticsKind, blocksize: u32) -> Weig
 }
 
 fn case(spec: LayerSpec, batch: usize) -> Case {
-    let source = WeightSource { shape: spec.shape, seed: 1936, number: 1 };
+    let source = WeightSource { shape: spec.shape, seed: 1936, number: 1, spread: Spread::Linear };
     let host = HostWeight::construct(source).unwrap();
     let mut layer = Layer::quantize(&host, spec).unwrap();
     drop(host);

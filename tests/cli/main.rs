@@ -18,3 +18,4 @@ mod nightly;
 mod readers;
 mod runs;
 mod settings;
+mod stack;

@@ -7,6 +7,7 @@
 //! FAKE_CUDA="cuLaunchKernel=719,cuStreamSynchronize=hang"   answers of functions: a code, hang, segv or abort
 //! FAKE_CUDA_AFTER=3                                         they begin with this call of the function, from 0
 //! FAKE_CUDA_COPY_BACK_MAX=4096                              a copy to the host of more bytes is refused
+//! FAKE_CUDA_COPY_BYTES=4096                                 a copy on the device moves so many bytes of what it is to move
 //! FAKE_CUDA_CAPABILITY=110  FAKE_CUDA_DRIVER=13000  FAKE_CUDA_DEVICES=0  FAKE_CUDA_BYTES=1000000
 //! ```
 //! Under `--cfg old_driver` the memory pools and the mapping of memory are not there, as in a cut-down driver. It frees
@@ -157,6 +158,7 @@ functions! {
         if !is_ours(from, bytes) || !is_ours(to, bytes) {
             return INVALID_VALUE;
         }
+        let bytes = bytes.min(number("FAKE_CUDA_COPY_BYTES", u64::MAX) as usize);
         std::ptr::copy(from as *const u8, to as *mut u8, bytes);
         0
     }

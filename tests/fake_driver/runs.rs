@@ -62,6 +62,7 @@ fn a_device_that_works_passes_under_every_allocator_and_says_what_it_is() {
         "kernels = \"none\"\nbatch = 2\nstream = \"own\"",
         "kernels = \"none\"\nallocator = \"vmm\"\nmodule_loading = \"eager\"",
         "kernels = \"none\"\nbatch = 2\nhygiene = \"each\"\ngc = \"each\"\nwarmup = \"256x256\"",
+        "kernels = \"none\"\nquant = \"nvfp4\"\npassage = \"copy\"\nhygiene = \"each\"\ngc = \"each\"",
     ] {
         let result = Trial { environment: &[], settings }.run("auto", 0);
         assert_eq!(judged(&result), ("pass", "close", ""), "{settings}");
@@ -82,7 +83,14 @@ fn a_device_that_works_passes_under_every_allocator_and_says_what_it_is() {
 
 #[test]
 fn a_device_that_computes_nothing_is_a_wrong_result() {
-    for settings in ["kernels = \"bnb\"", "kernels = \"tuned\"", "hygiene = \"each\"\ngc = \"each\""] {
+    for settings in [
+        "kernels = \"bnb\"",
+        "kernels = \"tuned\"",
+        "hygiene = \"each\"\ngc = \"each\"",
+        "quant = \"nvfp4\"",
+        "quant = \"nvfp4\"\nbatch = 4\nhygiene = \"each\"\ngc = \"each\"",
+        "storage = \"bf16\"\npassage = \"cast\"",
+    ] {
         let result = Trial { environment: &[], settings }.run("cuda", 1);
         let (verdict, _, detail) = judged(&result);
         assert_eq!(verdict, "wrong-result", "{settings}: {detail}");
@@ -90,6 +98,27 @@ fn a_device_that_computes_nothing_is_a_wrong_result() {
         assert!(metric("first_kernel_ms") > metric("context_ms"), "{settings}");
         assert!(detail.starts_with("A.quantize["), "{settings}: {detail}");
     }
+}
+
+#[test]
+fn a_stack_is_built_and_called_on_a_device_and_a_fault_in_it_is_in_its_layer() {
+    let run = |environment, settings, code| {
+        let bench = Bench::new();
+        let trial = Trial { environment, settings };
+        let mut command = trial.command(&bench, "cuda");
+        bench.write("driver.toml", &trial.matrix("cuda").replacen("linear4bit", "stack", 1));
+        Said::of(&command.output().unwrap()).ends(code);
+        serde_json::from_str::<Value>(&bench.results_of("driver-001")[0].1).unwrap()
+    };
+    for settings in ["kernels = \"none\"\nlayers = 3", "kernels = \"none\"\nlayers = 2\nquant = \"nvfp4\"\nbatch = 2"] {
+        let result = run(&[], settings, 0);
+        assert_eq!(judged(&result), ("pass", "close", ""), "{settings}");
+        assert!(result["outcome"]["metrics"]["L01.A#2.forward_device_ms"].is_number(), "{settings}");
+    }
+    // Two layers are waited for before the third is: the last of them is L01.A.
+    let result =
+        run(&[("FAKE_CUDA", "cuCtxSynchronize=700"), ("FAKE_CUDA_AFTER", "2")], "kernels = \"none\"\nlayers = 2", 1);
+    assert_eq!((judged(&result).0, judged(&result).1), ("cuda-error", "L01.A.sync"));
 }
 
 #[test]
@@ -107,11 +136,25 @@ fn nothing_large_is_copied_back_between_two_layers() {
 
 #[test]
 fn a_load_beside_the_trial_is_at_work_until_its_end() {
-    for when in ["before", "beside", "after"] {
+    // A copy of the fake driver takes the time of the host: on a busy machine a burst of whole ones is not over when the
+    // patience with a load that was asked to end is.
+    let environment = &[("FAKE_CUDA_COPY_BYTES", "4096")];
+    // Nobody waits for a load that begins after the trial, so that a trial may be over before a slow machine has the load
+    // at work. That is void with these words, and asks for a longer trial.
+    let run = |when: &str, gap_s: u32| {
         let settings = format!(
-            "kernels = \"none\"\ngap = \"1500ms\"\niterations = 3\ncompanion = {{ load = \"gpu-load\", when = \"{when}\" }}"
+            "kernels = \"none\"\ngap = \"{gap_s}s\"\niterations = 2\n\
+             companion = {{ load = \"gpu-load\", when = \"{when}\" }}"
         );
-        let result = Trial { environment: &[], settings: settings.leak() }.run("cuda", 0);
+        let bench = Bench::new();
+        let trial = Trial { environment, settings: settings.leak() };
+        trial.command(&bench, "cuda").output().unwrap();
+        serde_json::from_str::<Value>(&bench.results_of("driver-001")[0].1).unwrap()
+    };
+    let is_too_short = |result: &Value| judged(result).2.contains("not at work yet when the trial ended");
+    for when in ["before", "beside", "after"] {
+        let result =
+            [1, 4, 16, 64].into_iter().map(|gap_s| run(when, gap_s)).find(|result| !is_too_short(result)).unwrap();
         assert_eq!(judged(&result).0, "pass", "{when}: {result}");
         let outcome = &result["outcome"];
         let note = outcome["notes"]["companion"].as_str().unwrap();

@@ -223,6 +223,7 @@ impl<A: DeviceAllocator<Fault = Infallible>> ProgramSink for Accountant<'_, A> {
             | LayerStage::Alloc
             | LayerStage::Copy
             | LayerStage::Quantize
+            | LayerStage::Passage
             | LayerStage::FreeHost
             | LayerStage::Hygiene => {}
         }

@@ -3,12 +3,15 @@
 //! Owns the sequence and the sizes in it. It emits into a [`ProgramSink`], so that a prediction
 //! counts without a list ever being built.
 
+mod stack;
+
 use std::convert::Infallible;
 
 use super::{
-    Buffer, DeviceModel, Kernel, LaunchDims, LayerIndex, LayerStage, Linear4bitMemory, Operation, Place, Role, Step,
+    Buffer, Composition, DeviceModel, Kernel, LaunchDims, LayerIndex, LayerStage, Linear4bitMemory, Operation, Place,
+    Role, Step,
 };
-use crate::model::settings::{FloatType, HygieneStep, QuantType, Shape};
+use crate::model::settings::{FloatType, HygieneStep, Passage, QuantType, Shape, Storage};
 
 /// Block maxima that share one maximum at the nested level; fixed in the library.
 const NESTED_BLOCKSIZE: u64 = 256;
@@ -50,6 +53,10 @@ impl Linear4bitMemory {
         let mut emitter = Emitter::new(self, sink);
         if let Some(shape) = self.warm_up {
             emitter.layer(shape)?;
+        }
+        match self.composition {
+            Composition::Sequence => {}
+            Composition::Stack => return emitter.stack(),
         }
         for _ in 0..self.iterations {
             for (position, layer) in self.sequence.iter().enumerate() {
@@ -241,6 +248,7 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
         self.upload(Role::Weight, bytes)?;
         self.enter(LayerStage::Quantize)?;
         self.quantize(sizes)?;
+        self.pass_on(sizes)?;
         self.enter(LayerStage::FreeHost)?;
         self.sink.perform(Operation::HostFree { buffer: host, bytes })?;
         self.free(Role::Weight)?;
@@ -248,6 +256,29 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
         self.drop_bound()?;
         self.bound = Some(self.layer);
         Ok(())
+    }
+
+    /// The packed weights go somewhere and come back into their place. Of the storage types only bf16 and fp16 are not
+    /// fp32 and can be no number: a cast of the others is a copy, and so is one of single bytes.
+    fn pass_on(&mut self, sizes: Sizes) -> Result<(), S::Error> {
+        let bytes = sizes.packed_bytes(self.memory);
+        let (packed, passage) = (self.buffer(Role::Packed), self.buffer(Role::Passage));
+        let is_cast = match (self.memory.passage, self.memory.storage) {
+            (Passage::None, _) => return Ok(()),
+            (Passage::Copy | Passage::View, _) | (Passage::Cast, Storage::Uint8 | Storage::Fp32) => false,
+            (Passage::Cast, Storage::Bf16 | Storage::Fp16) => true,
+        };
+        self.enter(LayerStage::Passage)?;
+        if is_cast {
+            self.alloc(Role::Passage, bytes / self.memory.storage.bytes() * WORD_BYTES)?;
+            self.framework(Kernel::WidenPacked)?;
+            self.framework(Kernel::NarrowPacked)?;
+        } else {
+            self.alloc(Role::Passage, bytes)?;
+            self.sink.perform(Operation::DeviceToDevice { from: packed, to: passage, bytes })?;
+            self.sink.perform(Operation::DeviceToDevice { from: passage, to: packed, bytes })?;
+        }
+        self.free(Role::Passage)
     }
 
     fn quantize(&mut self, sizes: Sizes) -> Result<(), S::Error> {
@@ -331,21 +362,30 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
         if let Some(before) = called_before {
             self.free_of(before, Role::Input)?;
         }
-        if compute == input {
-            self.multiply(sizes, Role::Output)?;
-        } else {
-            self.alloc(Role::InputCast, rows * sizes.shape.in_features() * compute.bytes())?;
-            self.framework(Kernel::Cast)?;
-            self.multiply(sizes, Role::OutputBeforeCast)?;
-            self.alloc(Role::Output, rows * sizes.shape.out_features() * input.bytes())?;
-            self.framework(Kernel::Cast)?;
-            self.free(Role::OutputBeforeCast)?;
-            self.free(Role::InputCast)?;
-        }
+        self.multiply_in_input_type(sizes, (input, compute))?;
         match called_before {
             Some(before) => self.free_of(before, Role::Output),
             None => Ok(()),
         }
+    }
+
+    /// The product in the type of the input, with casts around it where it is computed in another.
+    fn multiply_in_input_type(
+        &mut self,
+        sizes: Sizes,
+        (input, compute): (FloatType, FloatType),
+    ) -> Result<(), S::Error> {
+        let rows = self.memory.batch.rows();
+        if compute == input {
+            return self.multiply(sizes, Role::Output);
+        }
+        self.alloc(Role::InputCast, rows * sizes.shape.in_features() * compute.bytes())?;
+        self.framework(Kernel::Cast)?;
+        self.multiply(sizes, Role::OutputBeforeCast)?;
+        self.alloc(Role::Output, rows * sizes.shape.out_features() * input.bytes())?;
+        self.framework(Kernel::Cast)?;
+        self.free(Role::OutputBeforeCast)?;
+        self.free(Role::InputCast)
     }
 
     fn multiply(&mut self, sizes: Sizes, output: Role) -> Result<(), S::Error> {

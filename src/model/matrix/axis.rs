@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use super::document::{Node, Value};
 use super::draft::Change;
-use super::problem::{Problems, list};
+use super::problem::{Problems, list, suggest};
+use super::profile::{Profile, Profiles};
 use super::reader::{Reader, argv, array, boolean, count, inside, parsed, scalar, text, within, word};
 use crate::model::quantity::{Bytes, Millis};
 use crate::model::settings::*;
@@ -89,12 +90,16 @@ words! {
         ModuleLoading = "module_loading",
         /// What watches the process.
         Observer = "observer",
+        /// What packed weights go through before they are used.
+        Passage = "passage",
         /// nvpmodel name or id.
         PowerMode = "power_mode",
         /// Page cache filled first.
         PrefillCache = "prefill_cache",
         /// What runs in an earlier process.
         Prelude = "prelude",
+        /// The model whose layers a stack has.
+        Profile = "profile",
         /// The 4-bit format.
         Quant = "quant",
         /// The layers, in order.
@@ -129,7 +134,7 @@ impl Knob {
     /// Whether a workload of this kind has the axis.
     pub const fn belongs_to(self, kind: WorkloadKind) -> bool {
         match self {
-            Self::Head | Self::Layers => matches!(kind, WorkloadKind::Stack),
+            Self::Head | Self::Layers | Self::Profile => matches!(kind, WorkloadKind::Stack),
             Self::Allocator
             | Self::Batch
             | Self::Blocksize
@@ -143,6 +148,7 @@ impl Knob {
             | Self::InitThreads
             | Self::Input
             | Self::Kernels
+            | Self::Passage
             | Self::Quant
             | Self::Sequence
             | Self::Storage
@@ -178,7 +184,7 @@ impl Knob {
         match self {
             Self::Allocator => "caching",
             Self::Ballast | Self::PrefillCache => "0B",
-            Self::Batch | Self::Iterations | Self::Layers => "1",
+            Self::Batch | Self::Iterations => "1",
             Self::Blocksize => "64",
             Self::Breadcrumbs => "async",
             Self::Check => "end",
@@ -191,11 +197,13 @@ impl Knob {
             | Self::Identity
             | Self::MemoryMax
             | Self::Observer
+            | Self::Passage
             | Self::Prelude
+            | Self::Profile
             | Self::Sequence
             | Self::Warmup => "none",
             Self::Compute | Self::Input => "bf16",
-            Self::Cpus => "all",
+            Self::Cpus | Self::Layers => "all",
             Self::DoubleQuant => "true",
             Self::DropCaches => "false",
             Self::Gap => "0s",
@@ -215,6 +223,7 @@ impl Knob {
 /// What reading a level needs to know of the rest of the matrix.
 pub(super) struct Context<'m> {
     pub(super) shapes: &'m BTreeMap<String, Shape>,
+    pub(super) profiles: &'m Profiles,
     pub(super) kind: WorkloadKind,
 }
 
@@ -268,6 +277,7 @@ impl Context<'_> {
             Knob::InitThreads => value!(within(node, 0..=INIT_THREADS_MAX, problems), init_threads),
             Knob::Input => word!(FloatType, input),
             Knob::Kernels => word!(KernelSet, kernels),
+            Knob::Passage => word!(Passage, passage),
             Knob::Quant => word!(QuantType, quant),
             Knob::Sequence => value!(self.sequence(node, problems), sequence),
             Knob::Storage => word!(Storage, storage),
@@ -277,8 +287,19 @@ impl Context<'_> {
                 let head = or_none(node, |node| self.sequence(node, problems))?;
                 Change::stack(what, move |stack| stack.head = head.clone().unwrap_or_default())
             }
-            Knob::Layers => within(node, 1..=LAYERS_MAX, problems)
-                .map(|layers| Change::stack(what, move |stack| stack.layers = layers))?,
+            Knob::Layers => {
+                let layers = layers(node, problems)?;
+                Change::new(what, move |draft| draft.layers = layers)
+            }
+            Knob::Profile => {
+                let profile = or_none(node, |node| self.profile(node, problems).cloned())?;
+                Change::stack(what, move |stack| {
+                    // "none" leaves what the sequence and the head say.
+                    let Some(Profile { layers, block, head }) = &profile else { return };
+                    stack.block.sequence.clone_from(block);
+                    (stack.head, stack.layers) = (head.clone(), *layers);
+                })
+            }
             Knob::Ballast
             | Knob::Breadcrumbs
             | Knob::Clocks
@@ -302,6 +323,16 @@ impl Context<'_> {
             | Knob::Swap
             | Knob::Telemetry => machine_level(knob, node, problems)?,
         })
+    }
+
+    fn profile(&self, node: &Node, problems: &mut Problems) -> Option<&Profile> {
+        let name = text(node, problems)?;
+        let found = self.profiles.get(name);
+        if found.is_none() {
+            let names: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
+            problems.error(node.span, format!("unknown profile `{name}`")).hint(suggest(name, &names));
+        }
+        found?.as_ref()
     }
 
     /// A sequence: a string with one letter per layer, or a list of names of shapes.
@@ -421,12 +452,28 @@ fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) -> Option<Cha
         | Knob::Input
         | Knob::Kernels
         | Knob::Layers
+        | Knob::Passage
         | Knob::Quant
         | Knob::Sequence
         | Knob::Storage
         | Knob::Stream
+        | Knob::Profile
         | Knob::Warmup => return None,
     })
+}
+
+/// How often a block comes; `"all"` is as often as the profile says.
+fn layers(node: &Node, problems: &mut Problems) -> Option<Option<u32>> {
+    match &node.value {
+        Value::String(text) if text == "all" => Some(None),
+        Value::String(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Array(_)
+        | Value::Table(_) => within(node, 1..=LAYERS_MAX, problems).map(Some),
+    }
 }
 
 /// `"none"`, or what `read` makes of it.

@@ -5,7 +5,7 @@
 use super::axis::Knob;
 use super::problem::Severity;
 use crate::model::settings::{
-    Batch, Blocksize, Check, KernelSet, Layer, Linear4bitSettings, QuantType, Settings, WorkloadSettings,
+    Batch, Blocksize, Check, Gc, Hygiene, KernelSet, Layer, Linear4bitSettings, QuantType, Settings, WorkloadSettings,
 };
 
 /// The group of NVFP4: one E4M3 scale for 16 weights of a row.
@@ -53,6 +53,7 @@ pub fn examine(settings: &Settings) -> Vec<Finding> {
         WorkloadSettings::Linear4bit(linear4bit) => layers(linear4bit, &[], &mut findings),
         WorkloadSettings::Stack(stack) => {
             layers(&stack.block, &stack.head, &mut findings);
+            residents(&stack.block, settings.iterations, &mut findings);
             let repeats = usize::try_from(stack.layers).unwrap_or(usize::MAX);
             let total = stack.block.sequence.len().saturating_mul(repeats).saturating_add(stack.head.len());
             if total > STACK_LAYERS_MAX {
@@ -66,6 +67,25 @@ pub fn examine(settings: &Settings) -> Vec<Finding> {
         WorkloadSettings::Command(_) => {}
     }
     findings
+}
+
+/// What has no meaning where all layers stay.
+fn residents(settings: &Linear4bitSettings, iterations: u32, findings: &mut Vec<Finding>) {
+    let drops = [(settings.hygiene != Hygiene::None, Knob::Hygiene), (settings.gc != Gc::Never, Knob::Gc)];
+    for (_, knob) in drops.into_iter().filter(|(is_set, _)| *is_set) {
+        findings.push(impossible(
+            format!("`{knob}` with a stack, which drops no layer before its end"),
+            "leave it out, or use kind = \"linear4bit\"",
+            &[knob],
+        ));
+    }
+    if iterations > 1 {
+        findings.push(impossible(
+            format!("{iterations} iterations of a stack: a second model would be built beside the first"),
+            "run more trials instead",
+            &[Knob::Iterations],
+        ));
+    }
 }
 
 fn layers(settings: &Linear4bitSettings, head: &[Layer], findings: &mut Vec<Finding>) {

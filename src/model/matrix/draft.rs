@@ -24,6 +24,9 @@ pub(super) enum Variable {
 pub struct Draft {
     pub(super) settings: Settings,
     pub(super) variables: BTreeMap<String, Variable>,
+    /// How often the block of a stack comes, where that is said: it counts more than what a profile has, whichever was
+    /// said first.
+    pub(super) layers: Option<u32>,
 }
 
 /// What one level changes.
@@ -90,7 +93,7 @@ impl Change {
 
 impl Draft {
     pub(super) fn new(workload: WorkloadSettings) -> Self {
-        Self { settings: Settings::of(workload), variables: BTreeMap::new() }
+        Self { settings: Settings::of(workload), variables: BTreeMap::new(), layers: None }
     }
 
     /// Makes the changes of a level, in order.
@@ -107,7 +110,10 @@ impl Draft {
 
     /// The settings with every variable filled in.
     pub fn finish(self) -> Settings {
-        let Self { mut settings, mut variables } = self;
+        let Self { mut settings, mut variables, layers } = self;
+        if let (WorkloadSettings::Stack(stack), Some(layers)) = (&mut settings.workload, layers) {
+            stack.layers = layers;
+        }
         if !settings.identity.is_empty() {
             variables.entry("identity".to_owned()).or_insert(Variable::One(Template::literal(&settings.identity)));
         }

@@ -88,7 +88,7 @@ impl<'m> Levels<'m> {
     /// The levels of a matrix that was read before, for conditions on them.
     pub(super) fn of(matrix: &'m super::Matrix) -> Self {
         Self {
-            context: Context { shapes: &matrix.shapes, kind: matrix.kind },
+            context: Context { shapes: &matrix.shapes, profiles: &matrix.profiles, kind: matrix.kind },
             axes: matrix.axes.clone(),
             draft: matrix.baseline.clone(),
             fixed: matrix.fixed.clone(),
@@ -140,7 +140,10 @@ impl<'m> Levels<'m> {
     pub(super) fn baseline(&mut self, node: &Node, places: &mut Places, problems: &mut Problems) {
         let Some(table) = table(node, "[baseline]", problems) else { return };
         self.note_overrides(table);
-        for entry in &table.0 {
+        // A profile is what other keys change, wherever it stands.
+        let mut entries: Vec<&Entry> = table.0.iter().collect();
+        entries.sort_by_key(|entry| entry.key != Knob::Profile.as_str());
+        for entry in entries {
             places.baseline.insert(entry.key.clone(), entry.node.span);
             if entry.key == "env" {
                 for (name, op, label) in env_ops(&entry.node, "[baseline] env", problems) {
@@ -474,6 +477,17 @@ impl<'m> Levels<'m> {
             Named::Knob(knob) => self.context.level(knob, node, problems),
             Named::Variable => variable(node, problems).map(|value| Change::variable(key, value)),
         }
+    }
+
+    /// The names of all layers that a stack has in the baseline or under one other level.
+    pub(super) fn stack_labels(&self) -> BTreeSet<String> {
+        let levels = self.axes.iter().flat_map(|axis| &axis.levels);
+        let drafts = levels.map(|level| self.changed(level)).chain(std::iter::once(self.draft.clone()));
+        let labels = drafts.flat_map(|draft| match draft.finish().workload {
+            WorkloadSettings::Stack(stack) => stack.all_layers().into_iter().map(|layer| layer.label).collect(),
+            WorkloadSettings::Linear4bit(_) | WorkloadSettings::Command(_) => Vec::new(),
+        });
+        labels.collect()
     }
 
     /// Every placeholder must be a variable by now.

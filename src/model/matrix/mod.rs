@@ -29,6 +29,7 @@ mod env;
 mod levels;
 mod parse;
 mod problem;
+mod profile;
 mod reader;
 mod schema;
 mod sections;
@@ -42,6 +43,7 @@ pub use draft::{Change, Draft};
 pub use levels::{AXES_MAX, Axis, LEVELS_MAX, Level};
 pub use parse::{parse, parse_bytes};
 pub use problem::{MatrixError, Problem, Severity, Span, did_you_mean};
+pub use profile::{Profile, Profiles};
 pub use schema::json_schema;
 pub use sections::{Board, Control, Expect, FaultName, Inject, Revisions, Safety, Tool, VerdictName};
 
@@ -106,6 +108,8 @@ pub struct Matrix {
     pub kind: WorkloadKind,
     /// Input and output features by name.
     pub shapes: BTreeMap<String, Shape>,
+    /// The layers of models by name, the shipped ones and those of the file.
+    pub profiles: Profiles,
     /// The axes, in the order of the file.
     pub axes: Vec<Axis>,
     /// Combinations that are never run.

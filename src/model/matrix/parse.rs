@@ -7,6 +7,7 @@ use super::axis::{Context, WorkloadKind};
 use super::document::{Node, Override, digest, read};
 use super::levels::Levels;
 use super::problem::{Problem, Problems, Severity, Sources, Span};
+use super::profile::{read_profiles, shipped};
 use super::reader::{Reader, array, count, integer, named, scalar, text, word};
 use super::sections::{Sections, model};
 use super::{
@@ -110,6 +111,7 @@ fn read_root(root: &Node, overrides: &[Override], problems: &mut Problems) -> Op
     let kind = workload_node.and_then(|node| workload::kind(node, problems));
     let mut places = Places::default();
     let shapes = reader.take("shapes").map(|node| read_shapes(node, &mut places, problems)).unwrap_or_default();
+    let profiles = reader.take("profiles").map_or_else(shipped, |node| read_profiles(node, problems));
     let sections = Sections::take(&mut reader);
     let (baseline, axes) = (reader.take("baseline"), reader.take("axes"));
     let (exclude, cell) = (reader.take("exclude"), reader.take("cell"));
@@ -118,7 +120,7 @@ fn read_root(root: &Node, overrides: &[Override], problems: &mut Problems) -> Op
 
     let used = sections.placeholders(workload_node, baseline, axes, problems);
     let names: BTreeSet<String> = used.iter().map(|(name, _)| name.clone()).collect();
-    let mut levels = Levels::new(Context { shapes: &shapes, kind }, names);
+    let mut levels = Levels::new(Context { shapes: &shapes, profiles: &profiles, kind }, names);
     sections.vars(&mut levels, problems);
     let workload = workload::read(workload_node, kind, problems);
     levels.begin(workload, problems);
@@ -163,6 +165,7 @@ fn read_root(root: &Node, overrides: &[Override], problems: &mut Problems) -> Op
         places,
         sources: Arc::default(),
         shapes,
+        profiles,
     })
 }
 
@@ -292,7 +295,10 @@ fn check_head(
     let in_baseline = levels.draft.settings.linear4bit().is_some_and(|settings| !settings.sequence.is_empty());
     let has_sequence = in_baseline || in_all_cells;
     if needs_sequence && !has_sequence && !problems.has_errors() {
-        problems.error(cells_span, "the baseline has no `sequence`").hint("add sequence = \"A\" to `[baseline]`");
+        problems.error(cells_span, "the baseline has no `sequence`").hint(match levels.context.kind {
+            WorkloadKind::Stack => "add profile = \"tiny\", or a sequence, to `[baseline]`",
+            WorkloadKind::Linear4bit | WorkloadKind::Command => "add sequence = \"A\" to `[baseline]`",
+        });
     }
     let TrialsRule::UntilDecided(Decide { compare: Some(compare), .. }) = &head.trials else { return };
     let span = head.compare_span.unwrap_or(head.places.trials);

@@ -22,6 +22,7 @@ pub fn json_schema() -> Value {
         "properties": {
             "matrix": matrix(),
             "workload": workload(),
+            "profiles": map("Layers of models by name, beside the shipped ones", profile()),
             "shapes": map("[in_features, out_features] by name", json!({
                 "type": "array", "items": { "type": "integer", "minimum": 1 }, "minItems": 2, "maxItems": 2
             })),
@@ -82,6 +83,27 @@ fn matrix() -> Value {
                 ),
             ),
             ("seed", integer(0, None)),
+        ],
+    )
+}
+
+fn profile() -> Value {
+    let side = || integer(1, Some(u64::from(Shape::FEATURES_MAX)));
+    let layer = object(
+        "A layer.",
+        &["name", "in", "out"],
+        &[("name", text("Its name in stages.")), ("in", side()), ("out", side())],
+    );
+    let layers = || json!({ "type": "array", "items": layer.clone() });
+    object(
+        "The linear layers of a model.",
+        &["block"],
+        &[
+            ("about", text("What it is.")),
+            ("source", text("Where the sizes are from.")),
+            ("layers", integer(1, Some(u64::from(LAYERS_MAX)))),
+            ("block", layers()),
+            ("head", layers()),
         ],
     )
 }
@@ -234,13 +256,15 @@ fn level(knob: Knob) -> Value {
         Knob::Iterations => number("Repetitions inside a trial.", 1, ITERATIONS_MAX),
         Knob::JitCache => words("The driver's JIT cache.", JitCache::WORDS),
         Knob::Kernels => words("Whose kernels run; none: allocations and copies only.", KernelSet::WORDS),
-        Knob::Layers => number("Repetitions of the block of a stack.", 1, LAYERS_MAX),
+        Knob::Layers => any("How often the block of a stack comes; \"all\" is as often as its profile says."),
         Knob::MemoryMax => any("Limit of the trial's cgroup, such as \"4G\", or \"none\"."),
         Knob::ModuleLoading => words("When the driver loads kernels.", ModuleLoading::WORDS),
         Knob::Observer => words("What watches the process.", Observer::WORDS),
+        Knob::Passage => words("What packed weights go through before they are used.", Passage::WORDS),
         Knob::PowerMode => any("An nvpmodel name or id; \"kept\" leaves it alone."),
         Knob::PrefillCache => any("Page cache filled with files first, such as \"2GB\"."),
         Knob::Prelude => any("\"none\", \"256x256\" or a command: what runs in an earlier process of the boot."),
+        Knob::Profile => any("The model whose layers a stack has: a shipped profile, or one of `[profiles]`."),
         Knob::Quant => words("The 4-bit format.", QuantType::WORDS),
         Knob::Sequence => any("The layers: one letter each, or a list of names of shapes."),
         Knob::Start => words("The start state.", Start::WORDS),

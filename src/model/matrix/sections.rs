@@ -536,18 +536,22 @@ fn inject(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Option<I
 }
 
 /// The steps of one layer, in order.
-const LAYER_STAGES: [&str; 8] = ["construct", "alloc", "copy", "quantize", "free_host", "forward", "sync", "hygiene"];
+const LAYER_STAGES: [&str; 9] =
+    ["construct", "alloc", "copy", "quantize", "passage", "free_host", "forward", "sync", "hygiene"];
+
+/// Every step of layers with these labels, and the check at the end.
+fn steps_of(labels: impl Iterator<Item = String>) -> Vec<String> {
+    let steps = labels.flat_map(|label| LAYER_STAGES.map(|step| format!("{label}.{step}")));
+    steps.chain(std::iter::once("check".to_owned())).collect()
+}
 
 /// A stage of this workload, or the moment before it.
 fn stage(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Option<String> {
     let name = text(node, problems)?;
     let mut stages: Vec<String> = match levels.context.kind {
         WorkloadKind::Command => levels.draft.settings.watch.stages.iter().map(|stage| stage.name.clone()).collect(),
-        WorkloadKind::Linear4bit | WorkloadKind::Stack => {
-            let shapes = levels.context.shapes.keys();
-            let steps = shapes.flat_map(|shape| LAYER_STAGES.iter().map(move |step| format!("{shape}.{step}")));
-            steps.chain(std::iter::once("check".to_owned())).collect()
-        }
+        WorkloadKind::Linear4bit => steps_of(levels.context.shapes.keys().cloned()),
+        WorkloadKind::Stack => steps_of(levels.stack_labels().into_iter()),
     };
     stages.extend([START.to_owned(), "settle".to_owned()]);
     if !stages.iter().any(|stage| stage == name) {

@@ -85,6 +85,9 @@ pub struct Linear4bitSettings {
     /// Whose kernels run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kernels: KernelSet,
+    /// What packed weights go through before they are used.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub passage: Passage,
     /// The 4-bit format.
     #[serde(default, skip_serializing_if = "is_default")]
     pub quant: QuantType,
@@ -119,6 +122,7 @@ impl Linear4bitSettings {
             init_threads: 0,
             input: FloatType::default(),
             kernels: KernelSet::default(),
+            passage: Passage::default(),
             quant: QuantType::default(),
             sequence,
             storage: Storage::default(),
@@ -140,6 +144,18 @@ pub struct StackSettings {
     /// How often the block is repeated.
     #[serde(default = "super::one", skip_serializing_if = "super::is_one")]
     pub layers: u32,
+}
+
+impl StackSettings {
+    /// Every layer in the order of a forward pass: `L00.q_proj`, …, `L31.down_proj`, `lm_head`.
+    pub fn all_layers(&self) -> Vec<Layer> {
+        let width = self.layers.saturating_sub(1).to_string().len().max(2);
+        let numbered = |number: u32| {
+            let label = move |label: &str| format!("L{number:0width$}.{label}");
+            self.block.sequence.iter().map(move |layer| Layer { label: label(&layer.label), shape: layer.shape })
+        };
+        (0..self.layers).flat_map(numbered).chain(self.head.iter().cloned()).collect()
+    }
 }
 
 /// The size of a warm-up layer, written `256x256`: whole blocks of the default size, and small.
@@ -360,6 +376,22 @@ impl Storage {
             Self::Bf16 | Self::Fp16 => 2,
             Self::Fp32 => 4,
         }
+    }
+}
+
+words! {
+    /// What packed weights go through between their quantisation and their first use.
+    #[derive(Default)]
+    Passage {
+        /// Nothing.
+        #[default]
+        None = "none",
+        /// A copy and back, which keeps bytes.
+        Copy = "copy",
+        /// What a cast does to the same bytes seen as uint8: a byte needs no conversion, so that all are kept.
+        View = "view",
+        /// Every element of the storage type to fp32 and back, which keeps numbers.
+        Cast = "cast",
     }
 }
 

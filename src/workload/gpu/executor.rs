@@ -102,6 +102,8 @@ pub struct Executor {
     memory: Linear4bitMemory,
     performance: Performance,
     format: WeightFormat,
+    /// Whose output a layer of a stack is called with.
+    feeders: Vec<Option<LayerIndex>>,
     at: (LayerIndex, LayerStage),
     held: BTreeMap<Buffer, Held>,
     /// What `tuned` needs longer than the program keeps it.
@@ -131,6 +133,7 @@ impl Executor {
         let format = WeightFormat::new(memory.quant, memory.blocksize, memory.double_quant);
         Self {
             format: format.expect("a program is of a format that this build has"),
+            feeders: memory.feeders(),
             context: kernels.context().clone(),
             kernels,
             allocator,
@@ -298,9 +301,9 @@ impl Executor {
         self.allocator.empty_cache()
     }
 
-    /// The input of the layer at `index`, with the bits that the device made.
+    /// The input of the layer at `index` with the bits that the device made, if it is no other layer's output.
     pub fn input(&self, index: LayerIndex) -> Rows {
-        let WeightSource { shape, seed, number } = self.source(index);
+        let WeightSource { shape, seed, number, .. } = self.source(index);
         Rows::random(self.rows() as usize, shape.width(), self.memory.input, seed, number)
     }
 
@@ -329,7 +332,8 @@ impl Executor {
     /// Where the weight and the input of a layer come from. The warm-up takes no number from the sequence, so that a
     /// cell with it has the numbers of the cell without it.
     fn source(&self, index: LayerIndex) -> WeightSource {
-        WeightSource { shape: self.memory.shape(index), seed: self.performance.seed, number: self.memory.number(index) }
+        let (shape, number) = (self.memory.shape(index), self.memory.number(index));
+        WeightSource { shape, seed: self.performance.seed, number, spread: self.memory.composition.into() }
     }
 
     /// Which rows of a layer the oracle looks at: others for each layer.
@@ -466,10 +470,8 @@ impl Executor {
             Role::Weight => match &self.host {
                 Some(host) => send(host.as_slice()),
                 None => {
-                    let (n, in_features) =
-                        (self.memory.shape(to.layer).weights(), self.memory.shape(to.layer).in_features());
-                    let random = self.source(to.layer).stream();
-                    self.kernels.weights((target, n), random, in_features as u32, stream)?;
+                    let source = self.source(to.layer);
+                    self.kernels.weights((target, source.shape.weights()), source.stream(), source.scale(), stream)?;
                     self.context.synchronize_stream(stream)
                 }
             },
@@ -592,6 +594,7 @@ impl ProgramSink for Executor {
                     | LayerStage::Alloc
                     | LayerStage::Copy
                     | LayerStage::Quantize
+                    | LayerStage::Passage
                     | LayerStage::FreeHost
                     | LayerStage::Forward
                     | LayerStage::Hygiene => Ok(()),

@@ -18,7 +18,7 @@ use super::images::{Source, Target, unpack};
 use crate::model::allocator::Address;
 use crate::model::settings::{Blocksize, Code, FloatType};
 use crate::workload::reference::codebook::CodeBook;
-use crate::workload::reference::philox_init::{Stream as RandomStream, weight_scale};
+use crate::workload::reference::philox_init::Stream as RandomStream;
 use crate::workload::reference::quantize_8bit::NESTED_BLOCKSIZE;
 
 mod nested;

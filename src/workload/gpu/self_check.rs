@@ -363,7 +363,7 @@ impl SelfCheck<'_> {
     fn weights(&self) -> Result<bool, GpuError> {
         let expected = weights();
         let y = self.space(4 * expected.len())?;
-        self.kernels.weights((y.buffer(), expected.len() as u64), RANDOM, WIDTH as u32, STREAM)?;
+        self.kernels.weights((y.buffer(), expected.len() as u64), RANDOM, weight_scale(WIDTH), STREAM)?;
         Ok(same(&y.read::<f32>(expected.len())?, &expected))
     }
 

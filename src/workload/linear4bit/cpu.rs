@@ -13,6 +13,7 @@ use crate::model::linear4bit_program::{
 };
 use crate::model::outcome::PeakMemory;
 use crate::model::protocol::FailureKind;
+use crate::workload::forensic::Changes;
 use crate::workload::gpu::executor::StageTime;
 use crate::workload::host_weight::HostWeight;
 use crate::workload::kept::Sample;
@@ -28,6 +29,8 @@ pub(super) struct CpuEngine<'a, A> {
     layers: BTreeMap<LayerIndex, Layer>,
     host: Option<HostWeight>,
     x: Option<Rows>,
+    /// Packed bytes before they are passed on.
+    before: Option<Vec<u8>>,
     sampling: Sampling,
 }
 
@@ -39,6 +42,7 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> CpuEngine<'a, A> {
             layers: BTreeMap::new(),
             host: None,
             x: None,
+            before: None,
             sampling: sampling_of(course, Reciprocal::Exact),
         }
     }
@@ -49,6 +53,10 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> CpuEngine<'a, A> {
         }
         match kernel {
             Kernel::Quantize4bit | Kernel::QuantizeNvfp4 => self.quantize(at),
+            Kernel::NarrowPacked => {
+                self.layers.get_mut(&at.layer).expect("a program passes on what it quantised").pass_through_floats();
+                Ok(())
+            }
             Kernel::Randn => {
                 self.x = Some(at.results.input(at.layer));
                 Ok(())
@@ -59,6 +67,7 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> CpuEngine<'a, A> {
             | Kernel::Dequantize8bit
             | Kernel::Dequantize4bit
             | Kernel::Cast
+            | Kernel::WidenPacked
             | Kernel::LargestMagnitude
             | Kernel::GlobalScale
             | Kernel::Abs
@@ -80,7 +89,8 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> CpuEngine<'a, A> {
     }
 
     fn forward(&mut self, at: Surroundings<'_, '_>) -> Result<(), WorkError> {
-        let x = self.x.take().expect("a program makes an input before it multiplies");
+        // No input is made for a layer that gets the output of another.
+        let x = self.x.take().unwrap_or_else(|| at.results.input(at.layer));
         let layer = self.layers.get_mut(&at.layer).expect("a program multiplies by the layer it quantised");
         let y = at.pools.compute(at.reporter, || layer.forward(&x))??;
         at.results.keep(at.layer, &y);
@@ -118,6 +128,16 @@ impl<A: DeviceAllocator<Fault = Infallible>> Engine for CpuEngine<'_, A> {
             Operation::Free { buffer: Buffer { layer, role: Role::Packed } } => {
                 if let Some(gone) = self.layers.remove(&layer) {
                     at.results.free(layer, |sampling| Some(Sample::of(&gone, sampling)));
+                }
+                Ok(())
+            }
+            Operation::Alloc { buffer: Buffer { layer, role: Role::Passage }, .. } if at.course.computes() => {
+                self.before = self.layers.get(&layer).map(|layer| layer.packed().to_vec());
+                Ok(())
+            }
+            Operation::Free { buffer: Buffer { layer, role: Role::Passage } } => {
+                if let (Some(before), Some(layer)) = (self.before.take(), self.layers.get(&layer)) {
+                    at.tally.passage = Some(Changes::between(&before, layer.packed(), layer.spec().storage));
                 }
                 Ok(())
             }

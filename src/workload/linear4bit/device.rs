@@ -18,6 +18,7 @@ use crate::model::linear4bit_program::{
 };
 use crate::model::outcome::PeakMemory;
 use crate::model::settings::{AllocatorKind, Init, ModuleLoading, Settings, StreamKind};
+use crate::workload::forensic::Changes;
 use crate::workload::gpu::driver::{Context, Stream};
 use crate::workload::gpu::error::GpuError;
 use crate::workload::gpu::executor::{Executor, Performance, StageTime, device_model};
@@ -136,6 +137,8 @@ pub(super) struct DeviceEngine {
     allocator: AllocatorKind,
     before: Free,
     after: Option<Free>,
+    /// Packed bytes before they are passed on.
+    packed_before: Option<Vec<u8>>,
 }
 
 impl DeviceEngine {
@@ -163,7 +166,17 @@ impl DeviceEngine {
         let before = Free::read(&context)?;
         let executor = Executor::new(kernels, allocator, course.memory.clone(), performance);
         let init = course.linear4bit.init;
-        Ok(Self { context, executor, stream, sampling, init, allocator: kind, before, after: None })
+        Ok(Self {
+            context,
+            executor,
+            stream,
+            sampling,
+            init,
+            allocator: kind,
+            before,
+            after: None,
+            packed_before: None,
+        })
     }
 
     /// Makes the weight on the threads that the cell asks for, if it is made on the host.
@@ -197,8 +210,18 @@ impl Engine for DeviceEngine {
         if let Operation::HostAlloc { .. } = operation {
             self.construct(&mut at)?;
         }
+        // Before the buffer of a passage goes, its copy of the packed weights is compared with what came back.
+        if let Operation::Free { buffer: Buffer { layer, role: Role::Passage } } = operation
+            && let Some(before) = self.packed_before.take()
+        {
+            let after = self.executor.packed(layer)?;
+            at.tally.passage = Some(Changes::between(&before, &after, at.course.linear4bit.storage));
+        }
         self.executor.perform(operation)?;
         match operation {
+            Operation::Alloc { buffer: Buffer { layer, role: Role::Passage }, .. } if at.course.computes() => {
+                self.packed_before = Some(self.executor.packed(layer)?);
+            }
             Operation::Launch { kernel: Kernel::Quantize4bit | Kernel::QuantizeNvfp4, .. } if at.course.computes() => {
                 let spec = at.course.spec(at.course.memory.shape(at.layer));
                 at.tally.add_facts(&spec, at.course.rows());
@@ -209,6 +232,9 @@ impl Engine for DeviceEngine {
             Operation::Synchronize => {
                 if let Some(y) = self.executor.take_output(at.layer) {
                     at.results.keep_columns(at.layer, y);
+                }
+                if let Some((layer, y)) = self.executor.last_output() {
+                    at.results.keep_whole(layer, y);
                 }
             }
             Operation::Free { buffer: Buffer { layer, role: Role::Packed } } => {

@@ -9,6 +9,7 @@ use super::{Course, EMULATED_DEVICE, stage_name};
 use crate::model::linear4bit_program::{LayerIndex, LayerStage};
 use crate::model::settings::{Code, JitCache, ModuleLoading};
 use crate::model::verdict::StageName;
+use crate::workload::forensic::Changes;
 use crate::workload::layer::ForwardPath;
 use crate::workload::spec::LayerSpec;
 use crate::workload::worker::{Reporter, WorkError};
@@ -29,6 +30,8 @@ pub(super) struct Tally {
     device_times: [(f64, u32); STAGES],
     /// Of the first such layer.
     facts: Option<LayerFacts>,
+    /// What its packed bytes went through.
+    pub(super) passage: Option<Changes>,
 }
 
 impl Tally {
@@ -42,7 +45,14 @@ impl Tally {
             let name = course.memory.layer_name(LayerIndex(index));
             let stages = LayerStage::ALL.iter().map(|stage| stage_name(&format!("{name}.{stage}")));
             let stages = stages.collect::<Result<_, _>>()?;
-            Ok(Self { name, stages, times: Default::default(), device_times: Default::default(), facts: None })
+            Ok(Self {
+                name,
+                stages,
+                times: Default::default(),
+                device_times: Default::default(),
+                facts: None,
+                passage: None,
+            })
         };
         (0..course.memory.sequence.len() as u32 + warm_up).map(tally).collect()
     }
@@ -76,6 +86,11 @@ impl Tally {
         if let Some(facts) = &mut self.facts {
             facts.forward_path = "fused: several rows straight from the packed weights";
         }
+    }
+
+    /// Tells what became of packed bytes that were passed on.
+    pub(super) fn tell_passage(&self, reporter: &mut Reporter) -> io::Result<()> {
+        self.passage.as_ref().map_or(Ok(()), |passage| passage.tell(&self.name, reporter))
     }
 
     /// Tells `A.copy_ms`, `A.copy_device_ms` and so on, each the mean over the iterations, and the facts.

@@ -53,6 +53,8 @@ impl<'a, E: Engine> Performer<'a, E> {
         self.engine.leave()?;
         self.engine.sequence_is_over()?;
         self.reporter.stage(&stage_name(CHECK_STAGE)?)?;
+        // The first wrong result is the trial's: what became of all bytes, before what the oracle says of some.
+        self.tallies.iter().try_for_each(|tally| tally.tell_passage(self.reporter))?;
         self.results.check(&mut self.engine, &self.pools, self.reporter)?;
         if self.reporter.spoils() {
             let text = "the result to be spoiled by the injected fault was compared before, or never computed";

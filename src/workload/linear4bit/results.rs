@@ -3,6 +3,8 @@
 //! Owns what is kept of a layer that the program frees: a sample, so that its memory really goes. Layers that live are
 //! the engine's.
 
+use std::collections::BTreeMap;
+
 use super::Course;
 use super::engine::Engine;
 use super::pools::Pools;
@@ -34,6 +36,10 @@ pub(super) struct Results<'a> {
     unchecked: Vec<Unchecked>,
     sampling: Sampling,
     checked: Checked,
+    /// Whose output a layer of a stack is called with.
+    feeders: Vec<Option<LayerIndex>>,
+    /// The outputs of a stack, whole: they are inputs.
+    outputs: BTreeMap<LayerIndex, Rows>,
 }
 
 /// A call whose result is still to be compared.
@@ -49,25 +55,38 @@ struct Unchecked {
 impl<'a> Results<'a> {
     pub(super) fn new(course: &'a Course<'a>, sampling: Sampling) -> Self {
         let checked = Checked { rows: 0, outputs: 0, packed_bytes: 0 };
-        Self { course, unchecked: Vec::new(), sampling, checked }
+        let feeders = course.memory.feeders();
+        Self { course, unchecked: Vec::new(), sampling, checked, feeders, outputs: BTreeMap::new() }
     }
 
     /// Where the weight and the input of the layer at `index` come from.
     pub(super) fn source(&self, index: LayerIndex) -> WeightSource {
         let memory = &self.course.memory;
-        WeightSource { shape: memory.shape(index), seed: self.course.seed, number: memory.number(index) }
+        let (shape, number) = (memory.shape(index), memory.number(index));
+        WeightSource { shape, seed: self.course.seed, number, spread: memory.composition.into() }
     }
 
-    /// The input of the layer at `index`, the same whenever it is asked for.
+    /// The input of the layer at `index`, the same whenever it is asked for: of a stack what an earlier layer gave.
     pub(super) fn input(&self, index: LayerIndex) -> Rows {
-        let WeightSource { shape, seed, number } = self.source(index);
+        if let Some(from) = self.feeders.get(index.0 as usize).copied().flatten() {
+            return self.outputs.get(&from).expect("a layer is called after the one whose output it gets").clone();
+        }
+        let WeightSource { shape, seed, number, .. } = self.source(index);
         let rows = self.course.memory.batch.rows() as usize;
         Rows::random(rows, shape.width(), self.course.linear4bit.input, seed, number)
+    }
+
+    /// Keeps an output that others of a stack are called with.
+    pub(super) fn keep_whole(&mut self, index: LayerIndex, y: &Rows) {
+        if !self.feeders.is_empty() {
+            self.outputs.insert(index, y.clone());
+        }
     }
 
     /// Keeps of an output what will be compared.
     pub(super) fn keep(&mut self, index: LayerIndex, y: &Rows) {
         let source = self.source(index);
+        self.keep_whole(index, y);
         self.keep_columns(index, Columns::of(y, self.sampling.of_layer(source)));
     }
 

@@ -5,7 +5,6 @@ use crate::workload::kept::StoredScales;
 use crate::workload::reference::nvfp4::{
     GROUP, e2m1_of, e2m1_value, e4m3_value, global_scale, group_scale, largest_magnitude, nibble,
 };
-use crate::workload::reference::philox_init::weight_scale;
 
 /// The numerators of the bound on how far the largest of n uniform magnitudes lies below their limit: it is more than
 /// 30/n below with a probability of e^-30.
@@ -27,7 +26,7 @@ fn check_global(kept: Kept<'_>, got: f32, rows: &[usize]) -> Result<(), Mismatch
         .map(|&row| largest_magnitude(&weights_of(source, row * width..(row + 1) * width)))
         .fold(0.0, f32::max);
     let is_all = rows.len() == kept.spec.shape.height();
-    let limit = 16_777_215.0 * weight_scale(width);
+    let limit = 16_777_215.0 * source.scale();
     let likely = f64::from(limit) * (1.0 - SHORTFALL / kept.spec.shape.elements() as f64);
     let lowest = global_scale(if is_all { sampled } else { sampled.max(likely as f32) });
     let highest = global_scale(if is_all { sampled } else { limit });

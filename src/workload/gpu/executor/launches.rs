@@ -9,10 +9,13 @@ use super::{
     Blas, Blockwise, Buffer, Dense, DeviceBuffer, Executor, FloatType, GpuError, LayerIndex, Packing, Role, Tuning,
 };
 use crate::model::linear4bit_program::Kernel;
-use crate::model::settings::QuantType;
+use crate::model::settings::{QuantType, Storage};
 use crate::workload::reference::philox_init::{Purpose, Stream as RandomStream};
 
 use super::Stream;
+
+/// A tensor of floats.
+type Typed = (DeviceBuffer, FloatType);
 
 /// Words of a code book.
 const CODE_WORDS: u64 = 16;
@@ -56,6 +59,14 @@ impl Executor {
                 self.kernels.nvfp4_product(self.nvfp4_weight(layer)?, rows, x, y, stream)
             }
             Kernel::Cast => self.cast(layer),
+            Kernel::WidenPacked => {
+                let (packed, wide, n) = self.passage(layer)?;
+                self.kernels.cast(packed, wide, n, stream)
+            }
+            Kernel::NarrowPacked => {
+                let (packed, wide, n) = self.passage(layer)?;
+                self.kernels.cast(wide, packed, n, stream)
+            }
             Kernel::Randn => {
                 let x = (self.buffer(layer, Role::Input)?, self.memory.input);
                 let n = u64::from(self.rows()) * self.memory.shape(layer).in_features();
@@ -117,6 +128,8 @@ impl Executor {
             | Kernel::GlobalScale
             | Kernel::QuantizeNvfp4
             | Kernel::ProductNvfp4
+            | Kernel::WidenPacked
+            | Kernel::NarrowPacked
             | Kernel::Cast
             | Kernel::Randn
             | Kernel::Abs
@@ -134,12 +147,40 @@ impl Executor {
 
     /// The input in the compute type.
     fn operand(&self, layer: LayerIndex) -> Result<DeviceBuffer, GpuError> {
-        self.buffer(layer, Role::InputCast).or_else(|_| self.buffer(layer, Role::Input))
+        self.buffer(layer, Role::InputCast).or_else(|_| self.input_buffer(layer))
+    }
+
+    /// The input as it comes: of a layer of a stack the output of another.
+    fn input_buffer(&self, layer: LayerIndex) -> Result<DeviceBuffer, GpuError> {
+        match self.feeders.get(layer.0 as usize).copied().flatten() {
+            Some(from) => self.buffer(from, Role::Output),
+            None => self.buffer(layer, Role::Input),
+        }
     }
 
     /// The result in the compute type.
     fn result(&self, layer: LayerIndex) -> Result<DeviceBuffer, GpuError> {
         self.buffer(layer, Role::OutputBeforeCast).or_else(|_| self.buffer(layer, Role::Output))
+    }
+
+    /// The packed weight as floats, its widened form, and the number of elements.
+    fn passage(&self, layer: LayerIndex) -> Result<(Typed, Typed, u64), GpuError> {
+        let format = match self.memory.storage {
+            Storage::Bf16 => FloatType::Bf16,
+            Storage::Fp16 => FloatType::Fp16,
+            Storage::Uint8 | Storage::Fp32 => unreachable!("a program copies what needs no conversion"),
+        };
+        let (packed, wide) = (self.buffer(layer, Role::Packed)?, self.buffer(layer, Role::Passage)?);
+        Ok(((packed, format), (wide, FloatType::Fp32), packed.bytes / format.bytes()))
+    }
+
+    /// The packed bytes of the layer at `index`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn packed(&self, index: LayerIndex) -> Result<Vec<u8>, GpuError> {
+        let bytes = self.buffer(index, Role::Packed)?.bytes;
+        self.download(index, Role::Packed, usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
     fn nvfp4_weight(&self, layer: LayerIndex) -> Result<Nvfp4Weight, GpuError> {
@@ -225,20 +266,24 @@ impl Executor {
         let shape = self.memory.shape(layer);
         let rows = u64::from(self.rows());
         let (input, compute) = (self.memory.input, self.memory.compute);
+        let of = |role| self.buffer(layer, role);
         let ((from, from_format), (to, to_format), n) = match self.last {
-            Role::InputCast => ((Role::Input, input), (Role::InputCast, compute), rows * shape.in_features()),
+            Role::InputCast => {
+                ((self.input_buffer(layer)?, input), (Role::InputCast, compute), rows * shape.in_features())
+            }
             Role::WeightCast if self.fuses(layer) => return Ok(()),
             Role::WeightCast => {
-                ((Role::DequantizedWeight, FloatType::Fp32), (Role::WeightCast, compute), shape.weights())
+                ((of(Role::DequantizedWeight)?, FloatType::Fp32), (Role::WeightCast, compute), shape.weights())
             }
-            Role::Output => ((Role::OutputBeforeCast, compute), (Role::Output, input), rows * shape.out_features()),
+            Role::Output => {
+                ((of(Role::OutputBeforeCast)?, compute), (Role::Output, input), rows * shape.out_features())
+            }
             other => {
                 let why = "nothing is known to cast there";
                 return Err(GpuError::BadLaunch { kernel: format!("cast to {other:?}"), why });
             }
         };
-        let (from, to) = (self.buffer(layer, from)?, self.buffer(layer, to)?);
-        self.kernels.cast((from, from_format), (to, to_format), n, self.performance.stream)
+        self.kernels.cast((from, from_format), (of(to)?, to_format), n, self.performance.stream)
     }
 }
 

@@ -144,9 +144,8 @@ impl Kernels {
         y: DeviceBuffer,
         stream: Stream,
     ) -> Result<(), GpuError> {
-        let (tile, outputs) = if rows == 1 { (1, OUTPUTS[0]) } else { (TILE_ROWS, OUTPUTS[1]) };
-        let name = format!("nvfp4_product_{format}_{tile}");
         let (in_features, out_features) = (weight.shape.in_features(), weight.shape.out_features());
+        let (name, geometry) = self.nvfp4_product_launch(weight.shape, (rows, format))?;
         weight.check(&name)?;
         x.holds(&name, "x", u64::from(rows) * in_features * format.bytes())?;
         y.holds(&name, "y", u64::from(rows) * out_features * format.bytes())?;
@@ -160,9 +159,28 @@ impl Kernels {
             Argument::U32(out_features as u32),
             Argument::U32(rows),
         ];
-        let line = linear(&name, out_features.div_ceil(outputs), 128)?;
-        let geometry = Geometry { grid: (line.grid.0, rows.div_ceil(tile)), ..line };
-        // SAFETY: the arguments are those of the kernel; the buffers were checked; rows are whole groups.
+        // SAFETY: all of these kernels take these arguments; the buffers were checked; rows are whole groups.
         unsafe { self.launch((Source::Nvfp4, &name), geometry, stream, &arguments) }
+    }
+
+    /// Which kernel multiplies, and its grid.
+    fn nvfp4_product_launch(
+        &self,
+        shape: Shape,
+        (rows, format): (u32, FloatType),
+    ) -> Result<(String, Geometry), GpuError> {
+        let out_features = shape.out_features();
+        let (tile, outputs) = match (rows, format) {
+            (1, FloatType::Bf16 | FloatType::Fp16) if self.has_tuned_gemv(shape) => {
+                let name = format!("nvfp4_gemv_{format}");
+                let geometry = self.tuned_gemv_geometry(&name, out_features)?;
+                return Ok((name, geometry));
+            }
+            (1, FloatType::Bf16 | FloatType::Fp16 | FloatType::Fp32) => (1, OUTPUTS[0]),
+            (_, FloatType::Bf16 | FloatType::Fp16 | FloatType::Fp32) => (TILE_ROWS, OUTPUTS[1]),
+        };
+        let name = format!("nvfp4_product_{format}_{tile}");
+        let line = linear(&name, out_features.div_ceil(outputs), 128)?;
+        Ok((name, Geometry { grid: (line.grid.0, rows.div_ceil(tile)), ..line }))
     }
 }

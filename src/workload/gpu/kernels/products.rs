@@ -41,7 +41,7 @@ impl Gemv {
 /// Output rows of a thread block of the `bnb` kernel, one a warp.
 const ROWS_PER_BLOCK: u32 = 4;
 /// Output rows that a thread block of the tuned one-row kernel takes at a time.
-const TUNED_ROWS_PER_BLOCK: u32 = 32;
+const TUNED_ROWS_PER_BLOCK: u64 = 32;
 /// Its shared memory in bytes: look-up tables, between them the activations, and what lies before the first table.
 const TUNED_SHARED_BYTES: u32 = 65 * 1024;
 /// The rows of activations that it takes: they fit between the tables, and end with a half or a whole chunk.
@@ -91,15 +91,10 @@ impl Kernels {
             Argument::U32(out_features as u32),
             Argument::U32(gemv.packing().blocksize_log2()),
         ];
-        let fits = TUNED_IN_FEATURES.contains(&in_features)
-            && in_features.is_multiple_of(TUNED_MULTIPLE)
-            && TUNED_SHARED_BYTES <= self.context.facts().shared_bytes_max;
         let geometry = match (tuning, gemv.format) {
-            (Tuning::Tuned, FloatType::Bf16 | FloatType::Fp16) if fits => {
+            (Tuning::Tuned, FloatType::Bf16 | FloatType::Fp16) if self.has_tuned_gemv(gemv.shape) => {
                 name.push_str("_tuned");
-                let resident = self.context.facts().multiprocessors * 2;
-                let blocks = (out_features as u32).div_ceil(TUNED_ROWS_PER_BLOCK).min(resident);
-                Geometry { shared_bytes: TUNED_SHARED_BYTES, ..linear(&name, u64::from(blocks), 512)? }
+                self.tuned_gemv_geometry(&name, out_features)?
             }
             (Tuning::Tuned | Tuning::Bnb, FloatType::Bf16 | FloatType::Fp16 | FloatType::Fp32) => {
                 linear(&name, out_features.div_ceil(u64::from(ROWS_PER_BLOCK)), 128)?
@@ -107,6 +102,20 @@ impl Kernels {
         };
         // SAFETY: both kernels take these arguments; the buffers were checked; rows are whole blocks of at least 32.
         unsafe { self.launch((Source::Gemv4bit, &name), geometry, stream, &arguments) }
+    }
+
+    /// Whether the tuned product of one row takes a weight of this shape.
+    pub(super) fn has_tuned_gemv(&self, shape: Shape) -> bool {
+        TUNED_IN_FEATURES.contains(&shape.in_features())
+            && shape.in_features().is_multiple_of(TUNED_MULTIPLE)
+            && TUNED_SHARED_BYTES <= self.context.facts().shared_bytes_max
+    }
+
+    /// As many thread blocks as are resident at once walk over the rows.
+    pub(super) fn tuned_gemv_geometry(&self, name: &str, out_features: u64) -> Result<Geometry, GpuError> {
+        let resident = u64::from(self.context.facts().multiprocessors) * 2;
+        let blocks = out_features.div_ceil(TUNED_ROWS_PER_BLOCK).min(resident);
+        Ok(Geometry { shared_bytes: TUNED_SHARED_BYTES, ..linear(name, blocks, 512)? })
     }
 
     /// Whether [`Kernels::matmul_4bit`] can be launched for this weight.

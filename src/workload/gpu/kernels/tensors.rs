@@ -4,7 +4,6 @@
 
 use super::{
     Argument, DeviceBuffer, ELEMENT_THREADS, FloatType, GpuError, Kernels, RandomStream, Source, Stream, WORD, linear,
-    weight_scale,
 };
 
 impl Kernels {
@@ -112,7 +111,7 @@ impl Kernels {
         self.elements(Source::Reductions, &name, n.div_ceil(8), stream, &arguments)
     }
 
-    /// The weights of `random` for a layer with `in_features` inputs, `n` fp32.
+    /// The weights of `random`, `n` fp32, each an integer of the generator times `scale`.
     ///
     /// # Errors
     /// [`GpuError::TooSmall`] or the driver's.
@@ -120,7 +119,7 @@ impl Kernels {
         &self,
         (y, n): (DeviceBuffer, u64),
         random: RandomStream,
-        in_features: u32,
+        scale: f32,
         stream: Stream,
     ) -> Result<(), GpuError> {
         const NAME: &str = "weights";
@@ -130,7 +129,7 @@ impl Kernels {
             Argument::U64(n),
             Argument::U64(random.seed),
             Argument::U32(random.number),
-            Argument::F32(weight_scale(in_features as usize)),
+            Argument::F32(scale),
         ];
         self.elements(Source::PhiloxInit, NAME, n.div_ceil(4), stream, &arguments)
     }

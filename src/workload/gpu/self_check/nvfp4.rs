@@ -11,8 +11,8 @@ use crate::workload::gpu::tensor::Tensor;
 use crate::workload::reference::numbers::Element;
 use crate::workload::reference::nvfp4::{GROUP, Nvfp4, Nvfp4Matrix, dequantize, product, quantize};
 
-/// Elements of a row: whole runs of a lane, and an odd number of groups.
-const WIDTHS: [usize; 2] = [1536, 1040];
+/// Elements of a row: what the kernel with look-ups takes, whole runs of a lane, and an odd number of groups.
+const WIDTHS: [usize; 3] = [1536, 1056, 1040];
 
 /// A quantised weight on the device with the tensors that hold it.
 struct OnDevice {

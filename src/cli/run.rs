@@ -35,10 +35,13 @@ use crate::perform::journal::last_record;
 use crate::perform::linux::{Linux, Setting, may_use_gpu, warms};
 use crate::perform::machine::StopRequest;
 use crate::perform::persistence::persistence;
+use crate::perform::prepare::{Made, Prepared, Workshop};
+use crate::perform::processes::RunMark;
 use crate::perform::runner::{COMMIT_PERIOD_MS, Circumstances, Ended, RunError, Runner};
 use crate::perform::settings::{Reach, Tools, power_modes};
 use crate::perform::start_state::{UsedMark, traces};
 use crate::perform::store::{FirstFiles, ResultsDir, RunDir, StoreError, disk_trouble, lock_machine, names};
+use crate::perform::supervise::Supervisor;
 
 /// `jetfault run MATRIX`.
 ///
@@ -169,16 +172,22 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, gl
         launcher: launcher(),
         provenance: plan.all_cells().map(|cell| provenance(cell, &opened)).collect(),
     };
+    let signal = stop_signal().or_fail(Exit::Unfit)?;
+    let (prepared, made) = match is_closed(run)? {
+        true => Default::default(),
+        false => prepare(results, run, plan, (&opened, &harness.path, &signal), global)?,
+    };
     let setting = Setting {
         sysroot,
         here,
         tools,
         used,
+        prepared,
         invoker: opened.invoker.clone(),
         matrix_dir: opened.matrix_dir.clone(),
         script: opened.script.clone(),
         harness: harness.path,
-        signal: stop_signal().or_fail(Exit::Unfit)?,
+        signal,
     };
     let loudness = loudness(global);
     let mut progress = Progress::new(plan, loudness);
@@ -197,8 +206,36 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, gl
         let (old, new) = (opened.binary.to_string(), harness.digest.to_string());
         runner.note(Event::Set(SetChanged { what: "binary".into(), old, new })).map_err(|e| run_failure(run, e))?;
     }
+    for Made { key, words } in made {
+        let change = SetChanged { what: format!("prepared {key}"), old: String::new(), new: words };
+        runner.note(Event::Set(change)).map_err(|error| run_failure(run, error))?;
+    }
     let ended = runner.run().map_err(|error| run_failure(run, error))?;
     conclude(run, ended, global)
+}
+
+/// Makes the directories that the trials' commands work with, before the first trial and before any reboot.
+fn prepare(
+    results: &ResultsDir,
+    run: &RunDir,
+    plan: &Plan,
+    (opened, harness, signal): (&Opened, &Path, &AtomicUsize),
+    global: &Global,
+) -> Result<(Prepared, Vec<Made>), Failure> {
+    let mut supervisor = Supervisor::new(harness.to_owned()).or_fail(Exit::Unfit)?;
+    let mark = RunMark::new(&run.id, &run.path);
+    let workshop = Workshop {
+        results: results.path(),
+        matrix_dir: &opened.matrix_dir,
+        invoker: &opened.invoker,
+        run: &mark,
+        signal,
+    };
+    Ok(workshop.prepare(plan, &mut supervisor, |argv| {
+        if !global.quiet {
+            output::say(format_args!("preparing: {}", argv.join(" ")));
+        }
+    }))
 }
 
 /// Says how the run stands and gives its exit code.

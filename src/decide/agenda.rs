@@ -1,7 +1,7 @@
 //! Which trial comes next: cells in randomised blocks, repeats at the end of a block, cells set aside.
 
 use crate::decide::arrange::Asked;
-use crate::decide::order::{gather, shuffle};
+use crate::decide::order::{behind_needs, gather, shuffle};
 use crate::decide::plan::{Cell, CellRole, Plan, mode_to_hold};
 use crate::model::capability::{BuildCapabilities, cannot};
 use crate::model::ids::{CellId, TrialId};
@@ -64,6 +64,8 @@ pub struct AgendaCell {
     pub start: Start,
     /// The power mode, as the matrix says it.
     pub power_mode: Option<String>,
+    /// The index of the cell whose artifacts it works with, which comes before it in each block.
+    pub needs: Option<u32>,
     /// What it asks of the machine's settings, as this machine says it.
     pub asked: Asked,
     /// Whether clean page cache is dropped before each trial.
@@ -97,6 +99,7 @@ impl Agenda {
                 rounds,
                 start: cell.settings.start,
                 power_mode: cell.settings.power_mode.clone(),
+                needs: plan.needed_by(index),
                 asked,
                 drop_caches: cell.settings.drop_caches,
                 uses_gpu,
@@ -129,6 +132,7 @@ impl Agenda {
             let cell = &self.cells[index as usize];
             mode_to_hold(cell.start, cell.power_mode.as_deref())
         });
+        behind_needs(&mut order, |index| self.cells[index as usize].needs);
         order
     }
 
@@ -366,6 +370,7 @@ mod tests {
             rounds,
             start: Start::Any,
             power_mode: None,
+            needs: None,
             asked: Asked::new(),
             drop_caches: false,
             uses_gpu: true,

@@ -306,6 +306,8 @@ fn ended_by_words(ended_by: EndedBy) -> &'static str {
     match ended_by {
         EndedBy::Timeout => "the whole trial took longer than its timeout",
         EndedBy::StageTimeout => "no change of stage within the stage timeout",
+        EndedBy::SilenceTimeout => "no output within the silence timeout",
+        EndedBy::Served => "nothing more was to be asked of it",
         EndedBy::Stop => "a person asked it to stop",
         EndedBy::Protocol => "the child broke the protocol",
         EndedBy::Companion => "its companion failed",

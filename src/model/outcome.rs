@@ -39,6 +39,10 @@ pub enum EndedBy {
     Timeout,
     /// No change of stage for `stage_timeout`.
     StageTimeout,
+    /// No output for `silence_timeout`.
+    SilenceTimeout,
+    /// It served all that was asked of it, or failed to.
+    Served,
     /// A person asked the harness to stop (Ctrl-C, SIGTERM, SIGHUP, `jetfault stop`).
     Stop,
     /// The child broke the protocol, and what follows cannot be trusted.
@@ -137,6 +141,9 @@ pub enum KnownText {
 pub struct Outcome {
     /// How the process ended.
     pub exit: Exit,
+    /// Whether a command's exit code is one of those that its matrix calls a success; absent where that is 0 alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_expected: Option<bool>,
     /// Why the harness ended it, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<EndedBy>,
@@ -229,6 +236,7 @@ impl Outcome {
     pub fn of(exit: Exit) -> Self {
         Self {
             exit,
+            exit_expected: None,
             ended_by: None,
             last_reply: None,
             stage: None,

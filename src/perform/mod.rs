@@ -42,7 +42,16 @@ pub mod settings;
 
 pub mod start_state;
 
+mod artifacts;
+
+mod aside;
+
+pub mod prepare;
+
+pub mod client;
+
 pub mod companion;
+
 pub mod injector;
 pub mod telemetry;
 

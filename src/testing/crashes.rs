@@ -55,6 +55,7 @@ fn cell(name: &str, cold: bool, unrecorded_ms: u64) -> AgendaCell {
         rounds: 1,
         start: if cold { Start::Cold } else { Start::Any },
         power_mode: None,
+        needs: None,
         asked: Asked::new(),
         drop_caches: false,
         uses_gpu: true,

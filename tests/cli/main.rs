@@ -7,6 +7,7 @@ mod bench;
 mod boards;
 
 mod bad_input;
+mod commands;
 mod companion;
 mod deaths;
 mod machines;

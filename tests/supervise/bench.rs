@@ -15,12 +15,13 @@ pub use jetfault::model::ids::RunId;
 pub use jetfault::model::journal::{Conditions, Invoker, Launcher, Started};
 pub use jetfault::model::outcome::{EndedBy, Exit, LastReply, Outcome};
 pub use jetfault::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
-pub use jetfault::model::settings::Breadcrumbs;
+pub use jetfault::model::settings::{Breadcrumbs, OutputKind};
 pub use jetfault::model::verdict::{Provenance, Role};
 pub use jetfault::perform::journal::Durable;
 pub use jetfault::perform::processes::RunMark;
 pub use jetfault::perform::supervise::{
-    Child, ChildEvent, CommandLine, Deadlines, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, StartError, Supervisor,
+    Child, ChildEvent, CommandLine, Deadlines, EnvChange, Expectation, Launch, OUTPUT_BYTES_MAX, Program, StartError,
+    Supervisor,
 };
 pub use regex::bytes::Regex;
 pub use rustix::process::{Pid, test_kill_process};
@@ -47,6 +48,7 @@ impl Bench {
         let deadlines = Deadlines {
             timeout: PATIENCE,
             stage_timeout: None,
+            silence_timeout: None,
             grace: short,
             kill_wait: Duration::from_secs(5),
             settle: Duration::ZERO,

@@ -154,6 +154,9 @@ fn base_detail(outcome: &Outcome, verdict: Verdict) -> Option<String> {
     let ended = outcome.ended_by.and_then(|ended_by| match ended_by {
         EndedBy::Timeout => Some("the whole trial took longer than its timeout"),
         EndedBy::StageTimeout => Some("no change of stage within the stage timeout"),
+        EndedBy::SilenceTimeout => Some("no output within the silence timeout"),
+        EndedBy::Served if verdict == Verdict::Hang => Some("it did not end when it was asked to"),
+        EndedBy::Served => None,
         EndedBy::Stop => Some("interrupted"),
         EndedBy::Protocol => None,
         EndedBy::Companion => outcome.notes.get("companion").map(String::as_str),

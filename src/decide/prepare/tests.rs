@@ -28,6 +28,7 @@ fn agenda(may_reboot: bool) -> Agenda {
         rounds: if number == WARMING { 0 } else { 9 },
         start,
         power_mode: None,
+        needs: None,
         asked,
         drop_caches: false,
         uses_gpu: true,

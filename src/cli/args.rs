@@ -10,7 +10,7 @@ use crate::model::ids::DeviceId;
 #[derive(Debug, Parser)]
 #[command(name = "jetfault", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 #[command(
-    after_help = "Begin with:\n  jetfault run quickstart        a tour without a GPU, in seconds\n  jetfault report                what it found\n  jetfault explain baseline      why a trial got its verdict\n\nExit codes: 0 no fault · 1 fault found · 2 usage or matrix · 3 undecided ·\n4 machine unfit · 5 held by another jetfault · 6 journal damaged · 70 bug ·\n128+n signal"
+    after_help = "Begin with:\n  jetfault try -- COMMAND ARGS   your own program, as often as you like\n  jetfault run quickstart        a tour without a GPU, in seconds\n  jetfault report                what it found\n  jetfault explain baseline      why a trial got its verdict\n\nExit codes: 0 no fault · 1 fault found · 2 usage or matrix · 3 undecided ·\n4 machine unfit · 5 held by another jetfault · 6 journal damaged · 70 bug ·\n128+n signal"
 )]
 pub struct Cli {
     /// What to do.
@@ -70,6 +70,11 @@ pub enum ColorWhen {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Try a command: repeat it, vary one thing at a time, and say how often it fails and how; no matrix needed
+    #[command(
+        after_help = "Examples:\n  jetfault try -- ./build-engine --dense nvfp4\n  jetfault try --trials 10 --vary cpus=0 --vary env:MALLOC_PERTURB_=165 -- ./build-engine\n  jetfault try --vary --dense=fp16,auto -- ./build-engine --dense nvfp4\n  jetfault try --cold --allow-reboot -- python3 -u load.py"
+    )]
+    Try(TryArgs),
     /// Run a matrix; finished trials are never repeated, an unfinished run of the same matrix is resumed
     #[command(
         after_help = "Examples:\n  jetfault run quickstart\n  jetfault run matrices/bnb-1936.toml --cell sequence=CBA --trials 1\n  jetfault run my.toml --set baseline.start=any --set workload.settle=1s"
@@ -95,6 +100,22 @@ pub enum Command {
     /// Tallies and rates with their intervals
     #[command(after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md")]
     Report(ReportArgs),
+    /// Whether a level of a factor makes a difference, with a guard against whatever else differs
+    #[command(
+        after_help = "Examples:\n  jetfault compare --axis warmup\n  jetfault compare results/bnb-1936 --axis version --levels 0.46.1,0.49.2\n  jetfault compare bnb-1936-001 bnb-1936-002 --axis state --levels cold,warm --cell sequence=ABC\n\nExit codes: 0 a difference is established · 3 undecided · 2 nothing to compare"
+    )]
+    Compare(CompareArgs),
+    /// Search, with a test that fails only sometimes: which levels are load-bearing, which part of a sequence, from which
+    /// level on, since which revision
+    #[command(
+        after_help = "Examples:\n  jetfault bisect axes bnb-1936 --allow-reboot\n  jetfault bisect sequence bnb-1936 --set baseline.start=any\n  jetfault bisect levels my.toml --axis batch --good 1 --bad 8\n  jetfault bisect revisions my.toml\nIt goes on after any number of reboots: the same command, or `jetfault resume`."
+    )]
+    Bisect(BisectArgs),
+    /// Carry a campaign through on a simulated board: boots and hours it takes, chance of a right answer; nothing runs
+    #[command(
+        after_help = "Examples:\n  jetfault rehearse bnb-1936 --model board.toml\n  jetfault rehearse bnb-1936 --model board.toml --bisect axes\n  jetfault rehearse bnb-1936 --model board.toml --bisect revisions --revisions 32 --campaigns 10000"
+    )]
+    Rehearse(RehearseArgs),
     /// Whether this machine is fit for runs, and what mends it; with --gpu every kernel is launched once
     #[command(after_help = "Examples:\n  jetfault doctor\n  jetfault doctor --gpu --format json")]
     Doctor(DoctorArgs),
@@ -168,12 +189,157 @@ pub struct RunArgs {
     /// Go on although the jetfault binary is another one than the run began with
     #[arg(long)]
     pub accept_binary: bool,
+    /// Speak to `git bisect run`: exit 0 good, 1 bad, 125 void, undecided or unfit to tell, 255 everything else. Opens a
+    /// new run each time, and refuses matrices that need boots
+    #[arg(long)]
+    pub git_bisect: bool,
     /// What every worker plays instead of its cell, to test the harness itself; the trials are marked as simulated
     #[arg(long, value_name = "SCRIPT", hide = true)]
     pub script: Option<String>,
     /// What is allowed.
     #[command(flatten)]
     pub allow: AllowArgs,
+}
+
+/// What is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SearchKind {
+    /// Which levels of the baseline are load-bearing; each axis flips to its level in `[bisect.use]`, else its first
+    Axes,
+    /// The smallest part of the baseline's sequence that fails by itself
+    Sequence,
+    /// From which level of an ordered axis on; numbers are ordered as numbers
+    Levels,
+    /// Since which revision of `[revisions]`, or up to which, if the good one is the newer
+    Revisions,
+}
+
+/// How a search is made.
+#[derive(Debug, Args)]
+pub struct SearchArgs {
+    /// For `axes`: only these, may be repeated; for `levels`: the one axis
+    #[arg(long, value_name = "AXIS", help_heading = "Search")]
+    pub axis: Vec<String>,
+    /// For `levels`: the level without the fault
+    #[arg(long, value_name = "LEVEL", help_heading = "Search")]
+    pub good: Option<String>,
+    /// For `levels`: the level with the fault [default: the baseline's]
+    #[arg(long, value_name = "LEVEL", help_heading = "Search")]
+    pub bad: Option<String>,
+    /// For `sequence`: whether other orders of the part that is found fault too
+    #[arg(long, help_heading = "Search")]
+    pub orders: bool,
+    /// Three faults of the bad end and five runs of the good one before the search, instead of one and two
+    #[arg(long, help_heading = "Search")]
+    pub thorough: bool,
+    /// Take one fault for proof: only for a signature that nothing else can leave
+    #[arg(long, help_heading = "Search")]
+    pub no_false_faults: bool,
+    /// For `axes` and `sequence`: leave out the runs that confirm the answer
+    #[arg(long, help_heading = "Search")]
+    pub no_confirm: bool,
+    /// The most runs after the gate
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Search")]
+    pub budget: u32,
+    /// For `revisions`: what preparing a revision costs, in runs; the search then prepares fewer
+    #[arg(long, value_name = "RUNS", value_parser = cost, help_heading = "Search")]
+    pub build_cost: Option<f64>,
+}
+
+fn cost(text: &str) -> Result<f64, String> {
+    let cost: f64 = text.parse().map_err(|_| "a number of runs, such as 10".to_owned())?;
+    if cost.is_finite() && cost >= 0.0 { Ok(cost) } else { Err("a number of runs, such as 10".to_owned()) }
+}
+
+/// `bisect`.
+#[derive(Debug, Args)]
+pub struct BisectArgs {
+    /// What is searched
+    #[arg(value_enum)]
+    pub kind: SearchKind,
+    /// Which matrix.
+    #[command(flatten)]
+    pub matrix: MatrixArgs,
+    /// How it is searched.
+    #[command(flatten)]
+    pub search: SearchArgs,
+    /// For `revisions`: a path whose changes make a commit ten times as likely; may be repeated
+    #[arg(long, value_name = "PATH", help_heading = "Search")]
+    pub path: Vec<String>,
+    /// Open a new run even if one of the same question is there
+    #[arg(long)]
+    pub new: bool,
+    /// What this machine is called in results, instead of an id derived from /etc/machine-id
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<DeviceId>,
+    /// Go on although the jetfault binary is another one than the run began with
+    #[arg(long)]
+    pub accept_binary: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+    /// What is allowed.
+    #[command(flatten)]
+    pub allow: AllowArgs,
+}
+
+/// `rehearse`.
+#[derive(Debug, Args)]
+pub struct RehearseArgs {
+    /// Which matrix.
+    #[command(flatten)]
+    pub matrix: MatrixArgs,
+    /// A file with `[[inject]]` entries and a `[board]` that take the place of the matrix's own
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Rehearse a search instead of the matrix as it stands
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub bisect: Option<SearchKind>,
+    /// For `--bisect revisions`: how many revisions there are after the good one
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub revisions: u32,
+    /// How many campaigns
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub campaigns: u32,
+    /// Seed of the simulated boards [default: the matrix's]
+    #[arg(long, value_name = "SEED")]
+    pub seed: Option<u64>,
+    /// How it is searched.
+    #[command(flatten)]
+    pub search: SearchArgs,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+}
+
+/// `try`.
+#[derive(Debug, Args)]
+pub struct TryArgs {
+    /// What varies, one axis each: env:NAME=a,b (or unset), an axis such as cpus=0, --option=a,b for an option of the
+    /// command, or NAME=a,b for {NAME} in it; may be repeated
+    #[arg(long, value_name = "KEY=a,b", allow_hyphen_values = true)]
+    pub vary: Vec<String>,
+    /// Trials of each cell
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub trials: u32,
+    /// Start each trial in a boot of its own; needs --allow-reboot
+    #[arg(long)]
+    pub cold: bool,
+    /// Deadline of a trial; one that takes longer hangs
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    pub timeout: String,
+    /// What the runs are called [default: after the program]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Where to write the matrix [default: jetfault-NAME.toml here]
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// What is allowed.
+    #[command(flatten)]
+    pub allow: AllowArgs,
+    /// The command to try, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
 }
 
 /// `plan`.
@@ -231,6 +397,29 @@ pub struct ExplainArgs {
 pub struct ReportArgs {
     /// The run: an id, a unique beginning of one, or a path [default: the latest]
     pub run: Option<String>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub format: ReportFormat,
+}
+
+/// `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The runs: ids, unique beginnings of them, or paths, in the order in which they ran [default: the latest]
+    #[arg(value_name = "RUN")]
+    pub runs: Vec<String>,
+    /// The factor whose levels are compared: an axis, `state`, `device`, or another that the trials differ in
+    #[arg(long, value_name = "NAME")]
+    pub axis: String,
+    /// Two levels, the one that should fault first [default: the baseline's with each other one]
+    #[arg(long, value_name = "A,B")]
+    pub levels: Option<String>,
+    /// Only trials with these levels of any factors; may be repeated for further ones
+    #[arg(long, value_name = "FACTOR=LEVEL,…")]
+    pub cell: Vec<String>,
+    /// Only faults whose signature begins so, such as reboot or crash/SIGSEGV; others are in no rate
+    #[arg(long, value_name = "WORDS")]
+    pub signature: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,

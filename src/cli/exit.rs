@@ -23,6 +23,10 @@ pub enum Exit {
     Bug,
     /// A signal asked it to stop: 128 and its number.
     Signal(u8),
+    /// To `git bisect run`: this revision tells nothing.
+    GitSkip,
+    /// To `git bisect run`: something is wrong that no revision is to blame for.
+    GitAbort,
 }
 
 impl Exit {
@@ -50,6 +54,19 @@ impl Exit {
             Exit::JournalDamaged => 6,
             Exit::Bug => 70,
             Exit::Signal(number) => 128 + number,
+            Exit::GitSkip => 125,
+            Exit::GitAbort => 255,
+        }
+    }
+
+    /// The same to `git bisect run`, which takes every number from 1 to 127 but 125 for a bad revision.
+    pub fn to_git(self) -> Self {
+        match self {
+            Exit::Done | Exit::FaultFound | Exit::GitSkip | Exit::GitAbort => self,
+            Exit::Undecided => Exit::GitSkip,
+            Exit::Usage | Exit::Unfit | Exit::Held | Exit::JournalDamaged | Exit::Bug | Exit::Signal(_) => {
+                Exit::GitAbort
+            }
         }
     }
 
@@ -65,6 +82,8 @@ impl Exit {
             Exit::JournalDamaged => "the journal is damaged; nothing was changed",
             Exit::Bug => "a bug of jetfault; please report it",
             Exit::Signal(_) => "a signal asked it to stop; `resume` goes on",
+            Exit::GitSkip => "to `git bisect run`: this revision tells nothing",
+            Exit::GitAbort => "to `git bisect run`: stop, no revision is to blame",
         }
     }
 }

@@ -14,9 +14,23 @@ pub mod progress;
 
 pub mod plan;
 
+pub mod prepare;
+
+pub mod trying;
+
+pub mod bisect;
+
+pub mod campaign;
+
+pub mod search;
+
+pub mod rehearse;
+
 pub mod run;
 
 pub mod read;
+
+pub mod compare;
 
 pub mod doctor;
 
@@ -66,35 +80,42 @@ fn gpu_check_main() -> ExitCode {
     }
 }
 
-/// What a person typed.
+/// What a person typed, or `git bisect run`.
 fn people_main(args: &[OsString]) -> ExitCode {
+    let exit = answer(args);
+    // Looked for in what was typed, since even a wrong command line must not make a revision bad.
+    let is_git = args.iter().any(|argument| argument == "--git-bisect");
+    if is_git { exit.to_git().into() } else { exit.into() }
+}
+
+fn answer(args: &[OsString]) -> Exit {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) if error.kind() == ErrorKind::MissingSubcommand => {
             // With a default from the environment, clap takes an empty command line for a wrong one.
             eprint!("{}", Cli::command().render_help());
-            return Exit::Usage.into();
+            return Exit::Usage;
         }
         Err(error) => {
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
             // Nobody may be reading; then there is nothing to tell.
             let _ = error.print();
-            return exit.into();
+            return exit;
         }
     };
     start_tracing(cli.global.verbose);
     let bug = std::panic::catch_unwind(|| perform(&cli));
     match bug {
-        Ok(Ok(exit)) => exit.into(),
+        Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {
             failure.print();
-            failure.exit.into()
+            failure.exit
         }
         Err(_) => {
             output::say(
                 "hint: this is a bug of jetfault; everything recorded so far is safe, `jetfault resume` goes on",
             );
-            Exit::Bug.into()
+            Exit::Bug
         }
     }
 }
@@ -102,6 +123,7 @@ fn people_main(args: &[OsString]) -> ExitCode {
 fn perform(cli: &Cli) -> Outcome {
     let global = &cli.global;
     match &cli.command {
+        Command::Try(args) => trying::trying(args, global),
         Command::Run(args) => run::run(args, global),
         Command::Plan(args) => plan::plan(args, global),
         Command::Resume(args) => run::resume(args, global),
@@ -109,6 +131,9 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Stop(args) => run::stop(args.run.as_deref(), global),
         Command::Explain(args) => read::explain(args, global),
         Command::Report(args) => read::report(args, global),
+        Command::Compare(args) => compare::compare(args, global),
+        Command::Bisect(args) => bisect::bisect(args, global),
+        Command::Rehearse(args) => rehearse::rehearse(args, global),
         Command::Doctor(args) => doctor::doctor(args, global),
         Command::Capture(args) => capture::capture(args, global),
         Command::Schema => output::print(schema().as_bytes()).map(|()| Exit::Done),

@@ -8,7 +8,7 @@ use crate::cli::output;
 use crate::cli::render;
 use crate::decide::plan::{Plan, PlanError, PlanOptions, expand};
 use crate::decide::predict::Predictor;
-use crate::model::matrix::{Override, parse_bytes};
+use crate::model::matrix::{Matrix, Override, parse_bytes};
 
 /// `jetfault plan MATRIX`.
 ///
@@ -27,22 +27,31 @@ pub fn plan(args: &PlanArgs, global: &Global) -> Outcome {
     Ok(Exit::Done)
 }
 
+/// A matrix with the changes of the command line.
+///
+/// # Errors
+/// Everything that is wrong with it, with its place.
+pub fn read_matrix(source: &MatrixSource, args: &MatrixArgs) -> Result<Matrix, Failure> {
+    let mut overrides =
+        args.set.iter().map(|argument| Override::set(argument)).collect::<Result<Vec<_>, _>>().or_fail(Exit::Usage)?;
+    overrides.extend(args.trials.map(Override::trials));
+    parse_bytes(&source.bytes, &source.name, &overrides).map_err(|e| matrix_failure(e.into()))
+}
+
 /// The plan of a matrix with the changes of the command line.
 ///
 /// # Errors
 /// Everything that is wrong with the matrix, with its place.
 pub fn make_plan(source: &MatrixSource, args: &MatrixArgs) -> Result<Plan, Failure> {
-    let mut overrides =
-        args.set.iter().map(|argument| Override::set(argument)).collect::<Result<Vec<_>, _>>().or_fail(Exit::Usage)?;
-    overrides.extend(args.trials.map(Override::trials));
-    let matrix = parse_bytes(&source.bytes, &source.name, &overrides).map_err(|e| matrix_failure(e.into()))?;
+    let matrix = read_matrix(source, args)?;
     let mut plan = expand(&matrix, &PlanOptions { only: args.cell.clone() }).map_err(matrix_failure)?;
     let mut predictor = Predictor::default();
     plan.predict_with(|settings| predictor.predict(settings));
     Ok(plan)
 }
 
-fn matrix_failure(error: PlanError) -> Failure {
+/// The failure of a matrix that cannot be planned.
+pub fn matrix_failure(error: PlanError) -> Failure {
     match error {
         PlanError::Filter { ref hint, .. } => {
             let hint = hint.clone();

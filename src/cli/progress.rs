@@ -76,7 +76,9 @@ impl<'a> Progress<'a> {
             }
             Counted::Excluded => self.excluded += 1,
         }
-        let mut line = format!("[{}/{}] {}", self.counted, self.wanted, self.label(&judged.trial.cell));
+        // A campaign does not know how many it will want.
+        let of = if self.wanted == 0 { String::new() } else { format!("/{}", self.wanted) };
+        let mut line = format!("[{}{of}] {}", self.counted, self.label(&judged.trial.cell));
         line.push_str(&format!(" r{:03}: {}", judged.trial.round, judgement.verdict));
         if let Some(stage) = judgement.stage.as_ref().filter(|_| judgement.verdict != Verdict::Pass) {
             line.push_str(&format!(" at {stage}"));

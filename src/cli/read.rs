@@ -8,7 +8,7 @@ use crate::cli::args::{DataFormat, ExplainArgs, Global, ReadArgs, ReportArgs, Re
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::run::run_failure;
-use crate::cli::{locate, output, render};
+use crate::cli::{campaign, locate, output, render};
 use crate::decide::agenda::{Agenda, CellHere};
 use crate::decide::explain::ExplainFold;
 use crate::decide::plan::Plan;
@@ -110,7 +110,7 @@ pub fn opening(run: &RunDir) -> Result<Option<Opened>, Failure> {
     }))
 }
 
-/// The stored plan of a run.
+/// The plan of a run: the stored one, with what a campaign added since.
 ///
 /// # Errors
 /// If it cannot be read, or is another than the run began with.
@@ -124,19 +124,23 @@ pub fn plan(run: &RunDir) -> Result<Plan, Failure> {
         )
         .hint("put the file back as it was, or begin anew with `jetfault run --new`"));
     }
-    Plan::from_json(&json).map_err(|error| {
+    let plan = Plan::from_json(&json).map_err(|error| {
         Failure::words(Exit::JournalDamaged, format!("cannot read {}: {error}", run.file(names::PLAN).display()))
-    })
+    })?;
+    campaign::in_force(run, plan)
 }
 
 /// A run opened for reading.
-struct Read {
-    plan: Plan,
-    agenda: Agenda,
+pub(super) struct Read {
+    /// Its plan.
+    pub(super) plan: Plan,
+    /// The agenda of that plan.
+    pub(super) agenda: Agenda,
 }
 
 impl Read {
-    fn open(run: &RunDir) -> Result<Self, Failure> {
+    /// Opens `run`.
+    pub(super) fn open(run: &RunDir) -> Result<Self, Failure> {
         let plan = plan(run)?;
         // What this machine makes of the cells does not matter to a reader: the journal says what was made of them.
         let agenda = Agenda::of(&plan, false, |index| CellHere {
@@ -149,7 +153,12 @@ impl Read {
         Ok(Self { plan, agenda })
     }
 
-    fn records(&self, run: &RunDir, mut each: impl FnMut(Record) -> Result<(), IllegalEvent>) -> Result<(), Failure> {
+    /// Hands each record of the journal of `run` to `each`, in order.
+    pub(super) fn records(
+        &self,
+        run: &RunDir,
+        mut each: impl FnMut(Record) -> Result<(), IllegalEvent>,
+    ) -> Result<(), Failure> {
         let journal = BufReader::new(run.open_journal().or_fail(Exit::Unfit)?);
         read_records(journal, |record| each(record).map_err(RunError::Illegal))
             .map(|_| ())
@@ -165,7 +174,7 @@ fn make_report(run: &RunDir) -> Result<Report, Failure> {
 }
 
 /// What `machine.json` says, in words; a run whose file is gone is reported without.
-fn machine_words(run: &RunDir) -> BTreeMap<String, String> {
+pub(super) fn machine_words(run: &RunDir) -> BTreeMap<String, String> {
     let facts =
         fs::read(run.file(names::MACHINE)).ok().and_then(|json| serde_json::from_slice::<MachineFacts>(&json).ok());
     let Some(facts) = facts else { return BTreeMap::new() };

@@ -3,20 +3,26 @@
 //! Owns layout, colour and the units of figures. It must not compute a figure or choose words for a claim: both come
 //! with the data, so that text, Markdown and JSON cannot disagree. Text is not a stable format; JSON is.
 
+mod compare;
 mod doctor;
 mod explain;
 mod markdown;
 mod plan;
+mod rehearsal;
 mod report;
+mod standing;
 mod status;
 mod style;
 mod table;
 
+pub use compare::{comparisons, comparisons_markdown};
 pub use doctor::doctor;
 pub use explain::explain;
 pub use markdown::{MARKDOWN_BYTES_MAX, markdown};
 pub use plan::plan;
+pub use rehearsal::rehearsal;
 pub use report::report;
+pub use standing::standing;
 pub use status::status;
 pub use style::{COLUMNS_DEFAULT, COLUMNS_MAX, COLUMNS_MIN, Colour, Style};
 

@@ -9,21 +9,24 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::cli::args::{AllowArgs, Global, ResumeArgs, RunArgs};
+use crate::cli::args::{AllowArgs, DataFormat, Global, ResumeArgs, RunArgs};
+use crate::cli::campaign::{self, Next};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
-use crate::cli::locate;
+use crate::cli::locate::{self, MatrixSource};
 use crate::cli::output;
 use crate::cli::plan::make_plan;
+use crate::cli::prepare::prepare;
 use crate::cli::progress::{Loudness, Progress};
 use crate::cli::read;
 use crate::decide::agenda::{Agenda, CellHere, cannot_run, faults_the_machine};
+use crate::decide::campaign::QuestionKind;
 use crate::decide::classify::signal_name;
 use crate::decide::plan::{Cell, Permission, Plan};
 use crate::decide::run::Phase;
 use crate::decide::start_state::{Known, obstacles, start_state};
 use crate::model::capability::BuildCapabilities;
-use crate::model::ids::{BootId, ContentDigest};
+use crate::model::ids::{BootId, ContentDigest, DeviceId};
 use crate::model::journal::{Allowed, Event, Launcher, Opened, Persistence, SetChanged};
 use crate::model::settings::{Breadcrumbs, CompanionProgram, Start, WorkloadSettings};
 use crate::model::start_state::TraceSources;
@@ -35,13 +38,10 @@ use crate::perform::journal::last_record;
 use crate::perform::linux::{Linux, Setting, may_use_gpu, warms};
 use crate::perform::machine::StopRequest;
 use crate::perform::persistence::persistence;
-use crate::perform::prepare::{Made, Prepared, Workshop};
-use crate::perform::processes::RunMark;
 use crate::perform::runner::{COMMIT_PERIOD_MS, Circumstances, Ended, RunError, Runner};
 use crate::perform::settings::{Reach, Tools, power_modes};
 use crate::perform::start_state::{UsedMark, traces};
 use crate::perform::store::{FirstFiles, ResultsDir, RunDir, StoreError, disk_trouble, lock_machine, names};
-use crate::perform::supervise::Supervisor;
 
 /// `jetfault run MATRIX`.
 ///
@@ -50,9 +50,46 @@ use crate::perform::supervise::Supervisor;
 pub fn run(args: &RunArgs, global: &Global) -> Outcome {
     let source = locate::matrix(&args.matrix.matrix)?;
     let plan = make_plan(&source, &args.matrix)?;
+    let how = Begin {
+        new: args.new || args.git_bisect,
+        device: args.device.as_ref(),
+        accept_binary: args.accept_binary,
+        script: args.script.as_ref(),
+        allow: args.allow,
+        format: DataFormat::Text,
+    };
+    if args.git_bisect && plan.needs.boots > 0 {
+        return Err(Failure::words(Exit::Usage, "git bisect run cannot wait for the boots that this matrix needs")
+            .hint("`jetfault bisect revisions` goes on over boots; or allow any state with --set baseline.start=any"));
+    }
+    begin(&source, plan, &how, global)
+}
+
+/// How a run is begun, or gone on with.
+#[derive(Debug, Clone, Copy)]
+pub struct Begin<'a> {
+    /// Whether a run that is there is left alone.
+    pub new: bool,
+    /// What the machine is called.
+    pub device: Option<&'a DeviceId>,
+    /// Whether the binary may be another one.
+    pub accept_binary: bool,
+    /// What every worker plays.
+    pub script: Option<&'a String>,
+    /// What is allowed.
+    pub allow: AllowArgs,
+    /// How a campaign says where it stands.
+    pub format: DataFormat,
+}
+
+/// Carries `plan` through: in the run of the same plan if there is one, else in a new one.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn begin(source: &MatrixSource, mut plan: Plan, how: &Begin<'_>, global: &Global) -> Outcome {
     let sysroot = Sysroot::new(global.sysroot.clone());
-    check_permissions(&plan, allowed(&args.allow), &sysroot)?;
-    let (results, persistence) = open_results(global, args.allow.allow_volatile)?;
+    check_permissions(&plan, allowed(&how.allow), &sysroot)?;
+    let (results, persistence) = open_results(global, how.allow.allow_volatile)?;
     let _locks = Locks::take(&results)?;
     if !global.quiet {
         output::say(format_args!("results in {}", results.path().display()));
@@ -61,7 +98,7 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
         output::say(warning);
     }
     let here = may_start(&results, &sysroot)?;
-    let found = if args.new { Found::None } else { find(&results, &plan)? };
+    let found = if how.new { Found::None } else { find(&results, &plan)? };
     let harness = Harness::find()?;
     let (run, plan) = match found {
         Found::Same(run) => {
@@ -69,7 +106,8 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
             (run, plan)
         }
         Found::None => {
-            let machine = sysroot.facts(sysroot.device(args.device.as_ref()), harness.digest.clone());
+            campaign::learn(&results, &mut plan, &sysroot.device(how.device))?;
+            let machine = sysroot.facts(sysroot.device(how.device), harness.digest.clone());
             let mut machine = serde_json::to_vec_pretty(&machine).expect("facts hold only maps with string keys");
             machine.push(b'\n');
             let json = plan.to_json();
@@ -84,15 +122,15 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
         plan: ContentDigest::of(&run.read(names::PLAN).or_fail(Exit::Unfit)?),
         binary: harness.digest.clone(),
         tool: env!("CARGO_PKG_VERSION").to_owned(),
-        device: sysroot.device(args.device.as_ref()),
+        device: sysroot.device(how.device),
         invoker: invoker::collect().or_fail(Exit::Unfit)?,
         matrix_dir: source.dir.to_string_lossy().into_owned(),
-        allowed: allowed(&args.allow),
+        allowed: allowed(&how.allow),
         persistence,
-        script: args.script.as_ref().map(|script| script.replace("; ", "\n")),
+        script: how.script.map(|script| script.replace("; ", "\n")),
     };
-    let carried = Carried { results: &results, run: &run, plan: &plan, sysroot, here, harness };
-    carry_on(carried, Some(first), args.accept_binary, global)
+    let carried = Carried { results: &results, run: &run, plan, here, harness, format: how.format };
+    carry_on(carried, Some(first), how.accept_binary, global)
 }
 
 /// `jetfault resume [RUN]`.
@@ -105,7 +143,8 @@ pub fn resume(args: &ResumeArgs, global: &Global) -> Outcome {
     let sysroot = Sysroot::new(global.sysroot.clone());
     let here = may_start(&results, &sysroot)?;
     let plan = read::plan(&run)?;
-    let carried = Carried { results: &results, run: &run, plan: &plan, sysroot, here, harness: Harness::find()? };
+    let harness = Harness::find()?;
+    let carried = Carried { results: &results, run: &run, plan, here, harness, format: DataFormat::Text };
     carry_on(carried, None, args.accept_binary, global)
 }
 
@@ -127,10 +166,10 @@ impl Harness {
 struct Carried<'a> {
     results: &'a ResultsDir,
     run: &'a RunDir,
-    plan: &'a Plan,
-    sysroot: Sysroot,
+    plan: Plan,
     here: BootId,
     harness: Harness,
+    format: DataFormat,
 }
 
 /// The boot that is up, if anything may be started in it: asked before anything is made on the disk.
@@ -146,7 +185,7 @@ fn may_start(results: &ResultsDir, sysroot: &Sysroot) -> Result<BootId, Failure>
 }
 
 fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, global: &Global) -> Outcome {
-    let Carried { results, run, plan, sysroot, here, harness } = carried;
+    let Carried { results, run, mut plan, here, harness, format } = carried;
     let opened = match read::opening(run)? {
         Some(opened) => opened,
         None => first.clone().ok_or_else(|| {
@@ -159,88 +198,121 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, gl
         return Err(Failure::words(Exit::Usage, format!("{} began with another jetfault binary", run.id))
             .hint("use that one, or allow the change with --accept-binary; it is written down"));
     }
-    let tools = Tools::new(&plan.tools, &opened.matrix_dir, &sysroot);
-    let keep = run.file(names::SETTINGS);
-    let agenda = agenda(plan, &opened, Reach { sysroot: &sysroot, tools: &tools, keep: &keep, boot: &here });
+    let sysroot = Sysroot::new(global.sysroot.clone());
     let used = UsedMark::new(&machine_dirs(), &sysroot);
     if !global.quiet && !is_closed(run)? && plan.cells.iter().any(|cell| cell.settings.start == Start::Cold) {
         say_what_is_against_cold(&sysroot, &used, &here);
     }
-    let circumstances = Circumstances {
-        here: here.clone(),
-        device: opened.device.clone(),
-        launcher: launcher(),
-        provenance: plan.all_cells().map(|cell| provenance(cell, &opened)).collect(),
-    };
     let signal = stop_signal().or_fail(Exit::Unfit)?;
-    let (prepared, made) = match is_closed(run)? {
-        true => Default::default(),
-        false => prepare(results, run, plan, (&opened, &harness.path, &signal), global)?,
-    };
-    let setting = Setting {
-        sysroot,
-        here,
-        tools,
-        used,
-        prepared,
-        invoker: opened.invoker.clone(),
-        matrix_dir: opened.matrix_dir.clone(),
-        script: opened.script.clone(),
-        harness: harness.path,
-        signal,
-    };
-    let loudness = loudness(global);
-    let mut progress = Progress::new(plan, loudness);
-    let mut machine = Linux::new(run, results, plan, setting).or_fail(Exit::Unfit)?;
-    let mut runner =
-        Runner::open(&mut machine, &agenda, circumstances, &mut progress).map_err(|error| run_failure(run, error))?;
-    if let (Phase::Closed(_), false) = (&runner.state().phase, global.quiet) {
-        output::say(format_args!(
-            "{} is complete: nothing is repeated (`jetfault run --new` opens another run)",
-            run.id
-        ));
+    let mut part = Part { results, run, opened, here, harness, used, signal, is_asked_for: false, is_over: false };
+    loop {
+        // A part of a campaign ends where it has a cell that the plan in hand does not have.
+        match part.carry(&plan, global)? {
+            Some(ended) => return conclude(run, ended, format, global),
+            None => plan = read::plan(run)?,
+        }
     }
-    if runner.state().opened.is_none() {
-        runner.begin(first.unwrap_or(opened)).map_err(|error| run_failure(run, error))?;
-    } else if changed_binary && !matches!(runner.state().phase, Phase::Closed(_)) {
-        let (old, new) = (opened.binary.to_string(), harness.digest.to_string());
-        runner.note(Event::Set(SetChanged { what: "binary".into(), old, new })).map_err(|e| run_failure(run, e))?;
-    }
-    for Made { key, words } in made {
-        let change = SetChanged { what: format!("prepared {key}"), old: String::new(), new: words };
-        runner.note(Event::Set(change)).map_err(|error| run_failure(run, error))?;
-    }
-    let ended = runner.run().map_err(|error| run_failure(run, error))?;
-    conclude(run, ended, global)
 }
 
-/// Makes the directories that the trials' commands work with, before the first trial and before any reboot.
-fn prepare(
-    results: &ResultsDir,
-    run: &RunDir,
-    plan: &Plan,
-    (opened, harness, signal): (&Opened, &Path, &AtomicUsize),
-    global: &Global,
-) -> Result<(Prepared, Vec<Made>), Failure> {
-    let mut supervisor = Supervisor::new(harness.to_owned()).or_fail(Exit::Unfit)?;
-    let mark = RunMark::new(&run.id, &run.path);
-    let workshop = Workshop {
-        results: results.path(),
-        matrix_dir: &opened.matrix_dir,
-        invoker: &opened.invoker,
-        run: &mark,
-        signal,
-    };
-    Ok(workshop.prepare(plan, &mut supervisor, |argv| {
-        if !global.quiet {
-            output::say(format_args!("preparing: {}", argv.join(" ")));
+/// What a run is carried on with, as long as its plan stays the same.
+struct Part<'a> {
+    results: &'a ResultsDir,
+    run: &'a RunDir,
+    opened: Opened,
+    here: BootId,
+    harness: Harness,
+    used: UsedMark,
+    signal: Arc<AtomicUsize>,
+    /// Whether this is not the first part.
+    is_asked_for: bool,
+    /// Whether the campaign has its answer: no further trial is added.
+    is_over: bool,
+}
+
+impl Part<'_> {
+    /// Carries the run on to its end, or until the plan must be read again.
+    fn carry(&mut self, plan: &Plan, global: &Global) -> Result<Option<Ended>, Failure> {
+        let (run, opened) = (self.run, &self.opened);
+        let sysroot = Sysroot::new(global.sysroot.clone());
+        let tools = Tools::new(&plan.tools, &opened.matrix_dir, &sysroot);
+        let keep = run.file(names::SETTINGS);
+        let mut agenda =
+            agenda(plan, opened, Reach { sysroot: &sysroot, tools: &tools, keep: &keep, boot: &self.here });
+        agenda.open_ended &= !self.is_over;
+        let circumstances = Circumstances {
+            here: self.here.clone(),
+            device: opened.device.clone(),
+            launcher: launcher(),
+            provenance: plan.all_cells().map(|cell| provenance(cell, opened)).collect(),
+        };
+        let revisions = match plan.campaign.as_deref() {
+            Some(asked) => campaign::cache(self.results, &campaign::matrix(run, plan)?, asked),
+            None => None,
+        };
+        let (prepared, made) = prepare(self.results, run, plan, (opened, &self.harness.path, &self.signal), global)?;
+        let setting = Setting {
+            sysroot,
+            here: self.here.clone(),
+            tools,
+            prepared,
+            used: self.used.clone(),
+            revisions,
+            invoker: opened.invoker.clone(),
+            matrix_dir: opened.matrix_dir.clone(),
+            script: opened.script.clone(),
+            harness: self.harness.path.clone(),
+            signal: self.signal.clone(),
+        };
+        let failed = |error| run_failure(run, error);
+        let mut progress = Progress::new(plan, loudness(global));
+        let mut machine = Linux::new(run, self.results, plan, setting).or_fail(Exit::Unfit)?;
+        let mut runner = Runner::open(&mut machine, &agenda, circumstances, &mut progress).map_err(failed)?;
+        if !self.is_asked_for {
+            self.is_asked_for = true;
+            greet(&mut runner, run, opened, &self.harness, global).map_err(failed)?;
         }
-    }))
+        made.into_iter().try_for_each(|made| runner.note(Event::Set(made.into()))).map_err(failed)?;
+        match (runner.run().map_err(failed)?, plan.campaign.as_deref()) {
+            (Ended::Asking, Some(asked)) => {
+                match campaign::next(run, plan, asked, global)? {
+                    Next::Over => self.is_over = true,
+                    Next::Extend(extended) => runner.hand_over(extended).map_err(failed)?,
+                    Next::Prepare(revision) => {
+                        let prepared = campaign::prepare(run, plan, self.results, &revision, opened)?;
+                        runner.note(Event::Hooked(prepared)).map_err(failed)?;
+                    }
+                }
+                Ok(None)
+            }
+            (ended, _) => Ok(Some(ended)),
+        }
+    }
+}
+
+/// Opens the run, or says how it is found.
+fn greet(
+    runner: &mut Runner<'_>,
+    run: &RunDir,
+    opened: &Opened,
+    harness: &Harness,
+    global: &Global,
+) -> Result<(), RunError> {
+    let is_closed = matches!(runner.state().phase, Phase::Closed(_));
+    if is_closed && !global.quiet {
+        output::say(format_args!("{} is complete: nothing is repeated (--new opens another run)", run.id));
+    }
+    if runner.state().opened.is_none() {
+        runner.begin(opened.clone())?;
+    } else if opened.binary != harness.digest && !is_closed {
+        let (old, new) = (opened.binary.to_string(), harness.digest.to_string());
+        runner.note(Event::Set(SetChanged { what: "binary".into(), old, new }))?;
+    }
+    Ok(())
 }
 
 /// Says how the run stands and gives its exit code.
-fn conclude(run: &RunDir, ended: Ended, global: &Global) -> Outcome {
-    let report = read::print_report_text(run, global)?;
+fn conclude(run: &RunDir, ended: Ended, format: DataFormat, global: &Global) -> Outcome {
+    let report = campaign::print_standing(run, format, global)?;
     match ended {
         Ended::Closed(_) => Ok(report),
         Ended::Stopped(StopRequest::Now { signal }) => {
@@ -260,6 +332,7 @@ fn conclude(run: &RunDir, ended: Ended, global: &Global) -> Outcome {
             }
             Ok(if report == Exit::FaultFound { Exit::FaultFound } else { Exit::Undecided })
         }
+        Ended::Asking => unreachable!("only a campaign is asked, and it answers"),
         Ended::Rebooting(asked) => {
             let how = match &asked.power_mode {
                 Some(mode) => format!("switch the power mode to {mode} (nvpmodel asks, and reboots)"),
@@ -271,7 +344,11 @@ fn conclude(run: &RunDir, ended: Ended, global: &Global) -> Outcome {
     }
 }
 
-fn is_closed(run: &RunDir) -> Result<bool, Failure> {
+/// Whether the run is over.
+///
+/// # Errors
+/// If its journal cannot be read.
+pub fn is_closed(run: &RunDir) -> Result<bool, Failure> {
     let last = last_record(run.open_journal().or_fail(Exit::Unfit)?).or_fail(Exit::Unfit)?;
     Ok(last.is_some_and(|record| matches!(record.event, Event::Closed(_))))
 }
@@ -287,7 +364,7 @@ fn find(results: &ResultsDir, plan: &Plan) -> Result<Found, Failure> {
     let runs = results.runs().or_fail(Exit::Unfit)?;
     for run in runs.into_iter().rev().filter(|run| run.id.parts().0 == plan.matrix_name) {
         let stored = read::plan(&run)?;
-        if stored.matrix_digest == plan.matrix_digest && stored.only == plan.only {
+        if stored.matrix_digest == plan.matrix_digest && stored.only == plan.only && stored.asks_as(plan) {
             return Ok(Found::Same(run));
         }
         if !is_closed(&run)? {
@@ -347,7 +424,10 @@ fn machine_dirs() -> Vec<PathBuf> {
 
 /// Nothing runs, and nothing is made, before all that the plan needs is allowed. What this machine cannot do needs no
 /// permission: its cells are void, with the reason.
-fn check_permissions(plan: &Plan, allowed: Allowed, sysroot: &Sysroot) -> Result<(), Failure> {
+///
+/// # Errors
+/// If something is not allowed, with the flag that allows it.
+pub fn check_permissions(plan: &Plan, allowed: Allowed, sysroot: &Sysroot) -> Result<(), Failure> {
     let is_possible = |permission| permission != Permission::PowerMode || power_modes(sysroot).is_ok();
     let needed = plan.needs.permissions.iter().copied();
     let missing: Vec<Permission> =
@@ -403,7 +483,8 @@ fn say_what_is_against_cold(sysroot: &Sysroot, used: &UsedMark, here: &BootId) {
     }
 }
 
-fn allowed(allow: &AllowArgs) -> Allowed {
+/// What the command line allows, as the journal keeps it.
+pub fn allowed(allow: &AllowArgs) -> Allowed {
     Allowed {
         reboot: allow.allow_reboot,
         power_mode: allow.allow_power_mode,
@@ -415,7 +496,10 @@ fn allowed(allow: &AllowArgs) -> Allowed {
 
 /// What this machine and this build make of each cell.
 fn agenda(plan: &Plan, opened: &Opened, reach: Reach<'_>) -> Agenda {
-    let build = BuildCapabilities::THIS;
+    let build = match plan.campaign.as_deref().map(|asked| asked.question.kind()) {
+        Some(QuestionKind::Revisions) => BuildCapabilities::WITH_REVISIONS,
+        Some(QuestionKind::Axes | QuestionKind::Sequence | QuestionKind::Levels) | None => BuildCapabilities::THIS,
+    };
     let gpu = reach.sysroot.has_gpu_nodes();
     let modes = power_modes(reach.sysroot);
     let no_machine_faults = match opened.allowed.injected_faults {

@@ -32,6 +32,8 @@ pub struct Agenda {
     pub boots_max: u32,
     /// Whether the harness may reboot this machine.
     pub may_reboot: bool,
+    /// Whether somebody adds blocks as the run goes: when every block is through it asks, and is not over.
+    pub open_ended: bool,
 }
 
 /// What this machine and this build make of a cell.
@@ -115,6 +117,7 @@ impl Agenda {
             seed: plan.seed,
             boots_max: u32::try_from(plan.boots_max).unwrap_or(u32::MAX),
             may_reboot,
+            open_ended: plan.campaign.is_some(),
         }
     }
 
@@ -380,7 +383,14 @@ mod tests {
             unrecorded_ms: 100,
         };
         let cells = (0..cells).map(cell).collect();
-        Agenda { cells, power_modes: PowerModes::default(), seed: 1936, boots_max: 10, may_reboot: false }
+        Agenda {
+            cells,
+            power_modes: PowerModes::default(),
+            seed: 1936,
+            boots_max: 10,
+            may_reboot: false,
+            open_ended: false,
+        }
     }
 
     fn judging(counted: Counted) -> Judging {

@@ -288,6 +288,14 @@ fn of_machine(outcome: &Outcome, observed: &mut Vec<Seen>) {
     if let Fact::Known(kills @ 1..) = outcome.oom_kills {
         observed.push(seen("killed for memory", format!("{kills} processes of the machine")));
     }
+    if let Some(crash) = &outcome.crash {
+        let threads = std::iter::once(&crash.thread).chain(&crash.others);
+        for thread in threads {
+            let frames: Vec<String> = thread.frames.iter().map(ToString::to_string).collect();
+            let what = if std::ptr::eq(thread, &crash.thread) { "crashed thread" } else { "threads" };
+            observed.push(seen(what, format!("{} {} at {}", thread.count, thread.name, frames.join(" ← "))));
+        }
+    }
     if let Some(hang) = &outcome.hang {
         let words = format!("{}, {} ms of processor time in {} ms", hang.kind, hang.cpu_ms, hang.apart_ms);
         observed.push(seen("hang", words));

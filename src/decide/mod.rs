@@ -15,7 +15,13 @@ pub mod arrange;
 
 pub mod agenda;
 
+pub mod attempt;
+
 pub mod classify;
+
+pub mod crash;
+
+pub mod hypotheses;
 
 pub mod evidence;
 
@@ -44,8 +50,16 @@ pub mod result;
 
 pub mod stats;
 
+pub mod bisect;
+
+pub mod campaign;
+
+pub mod rehearse;
+
 pub mod report;
 
 pub mod explain;
 
 pub mod status;
+
+pub mod compare;

@@ -1,7 +1,8 @@
-//! The order inside a block: a Fisher-Yates shuffle by ChaCha8, keyed by the seed and the block.
+//! Chance, made of a seed: the order inside a block, a Fisher-Yates shuffle by ChaCha8 keyed by the seed and the block;
+//! and the draws of a simulated board.
 //!
-//! Owns the only use of `rand_chacha`. The stream is stored nowhere, so its definition must never change: a resumed run
-//! relies on drawing the same order again, which a test pins.
+//! Owns the only use of `rand_chacha`. The stream of an order is stored nowhere, so its definition must never change: a
+//! resumed run relies on drawing the same order again, which a test pins.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -10,13 +11,47 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 ///
 /// The key is the seed (8 bytes, little-endian), the block (4 bytes) and zeros.
 pub fn shuffle(order: &mut [u32], seed: u64, block: u32) {
-    let mut key = [0u8; 32];
-    key[..8].copy_from_slice(&seed.to_le_bytes());
-    key[8..12].copy_from_slice(&block.to_le_bytes());
-    let mut random = ChaCha8Rng::from_seed(key);
+    let mut random = ChaCha8Rng::from_seed(key(seed, block));
     for last in (1..order.len()).rev() {
         let chosen = below(&mut random, last as u64 + 1);
         order.swap(last, usize::try_from(chosen).expect("below the length of a slice"));
+    }
+}
+
+fn key(seed: u64, stream: u32) -> [u8; 32] {
+    let mut key = [0u8; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    key[8..12].copy_from_slice(&stream.to_le_bytes());
+    key
+}
+
+/// Draws of one simulated campaign: the same for the same seed and number, whatever else is drawn beside it.
+#[derive(Debug, Clone)]
+pub struct Draws(ChaCha8Rng);
+
+impl Draws {
+    /// The draws number `stream` of `seed`.
+    pub fn new(seed: u64, stream: u32) -> Self {
+        let mut key = key(seed, stream);
+        // Apart from the streams of orders, whose key ends in zeros.
+        key[31] = 1;
+        Self(ChaCha8Rng::from_seed(key))
+    }
+
+    /// A number from 0 (included) to 1 (excluded), uniform to 53 bits.
+    pub fn uniform(&mut self) -> f64 {
+        const UNIT: f64 = 1.0 / (1u64 << 53) as f64;
+        (self.0.next_u64() >> 11) as f64 * UNIT
+    }
+
+    /// Whether something of chance `probability` happens.
+    pub fn happens(&mut self, probability: f64) -> bool {
+        self.uniform() < probability
+    }
+
+    /// A uniform number below `bound` (at least 1).
+    pub fn below(&mut self, bound: u64) -> u64 {
+        below(&mut self.0, bound)
     }
 }
 

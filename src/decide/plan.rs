@@ -8,16 +8,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::decide::campaign::Campaign;
 use crate::model::ids::{CellId, ContentDigest};
+use crate::model::journal::Extended;
 use crate::model::matrix::{Decide, FaultName, MatrixError, Safety, Tool, TrialsRule, VerdictName};
 use crate::model::settings::{Settings, Start};
 use crate::model::words::words;
 
 mod expand;
 mod needs;
+mod variant;
 
 pub use expand::expand;
 pub use needs::{BOOT_SECONDS, COMMAND_SECONDS_ASSUMED, NANOS_PER_WEIGHT, Needs, Permission, trial_ms};
+pub use variant::{Variant, campaign_plan};
 
 /// The value of `schema` in plan.json.
 pub const PLAN_SCHEMA: &str = "jetfault.plan";
@@ -182,6 +186,9 @@ pub struct Plan {
     /// What may not mean what it seems to, as text with its place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Label-only factors: what is the same in all its trials and may differ from run to run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub factors: BTreeMap<String, String>,
     /// The cells, samples before controls.
     pub cells: Vec<Cell>,
     /// What makes the machine warm where a cell asks for it and nothing of the run did; not one of the cells.
@@ -190,6 +197,9 @@ pub struct Plan {
     /// Programs that are run instead of the machine's own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tools: BTreeMap<Tool, String>,
+    /// What the run asks, if its trials are chosen as it goes; its cells then have no rounds of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub campaign: Option<Box<Campaign>>,
 }
 
 impl Plan {
@@ -225,6 +235,30 @@ impl Plan {
     /// The cell with this id.
     pub fn cell(&self, id: &CellId) -> Option<&Cell> {
         self.all_cells().find(|cell| cell.id == *id)
+    }
+
+    /// Takes in the cells that a campaign added; the plan in force is the stored one with all of them.
+    ///
+    /// # Errors
+    /// If one is no cell.
+    pub fn extend(&mut self, extended: &Extended) -> Result<(), PlanReadError> {
+        for json in &extended.new {
+            let cell: Cell =
+                serde_json::from_value(json.clone()).map_err(|error| PlanReadError::Malformed(error.to_string()))?;
+            if self.cell(&cell.id).is_none() {
+                self.cells.push(cell);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether both ask the same, if they ask anything.
+    pub fn asks_as(&self, other: &Plan) -> bool {
+        match (&self.campaign, &other.campaign) {
+            (Some(one), Some(other)) => one.asks_as(other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
     }
 
     /// The cells, and after them the one that makes the machine warm.

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::decide::agenda::Agenda;
+use crate::decide::hypotheses::{self, Hypothesis};
 use crate::decide::plan::{CellRole, Plan};
 use crate::decide::result::TrialResult;
 use crate::decide::run::{Phase, RunState};
@@ -66,6 +67,9 @@ pub struct Report {
     pub faults: Vec<FaultRow>,
     /// How many more there were.
     pub faults_left_out: u64,
+    /// What the run says of the usual explanations; empty without a fault.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hypotheses: Vec<Hypothesis>,
 }
 
 impl Report {
@@ -267,6 +271,7 @@ pub struct ReportFold<'p> {
     warming: Uncounted,
     faults: Vec<FaultRow>,
     faults_left_out: u64,
+    hypotheses: hypotheses::Fold,
 }
 
 impl<'p> ReportFold<'p> {
@@ -279,6 +284,7 @@ impl<'p> ReportFold<'p> {
             warming: Uncounted::default(),
             faults: Vec::new(),
             faults_left_out: 0,
+            hypotheses: hypotheses::Fold::default(),
         }
     }
 
@@ -296,6 +302,9 @@ impl<'p> ReportFold<'p> {
         let Some(provenance) = self.cells[index].add(cell.role, result) else { return Ok(()) };
         if result.judgement.verdict.counted() != Counted::Fault {
             return Ok(());
+        }
+        if cell.role == CellRole::Sample {
+            self.hypotheses.add(result);
         }
         if self.faults.len() < FAULT_ROWS_MAX {
             self.faults.push(FaultRow::of(result, &cell.label, provenance));
@@ -326,6 +335,7 @@ impl<'p> ReportFold<'p> {
             schema: REPORT_SCHEMA.to_owned(),
             headlines: headline::headlines(&cells, &run.standing),
             controls_failed,
+            hypotheses: self.hypotheses.finish(&cells),
             untested: cells.iter().filter(|cell| cell.counted() == 0).map(untested).collect(),
             cells,
             warming: self.warming,

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use crate::decide::agenda::{Agenda, Judging, Progress};
 use crate::decide::arrange::Changed;
+use crate::decide::campaign::is_preparation;
 use crate::decide::infer::{Baseline, Intent, OpenEnd};
 use crate::model::evidence::{EvidenceSummary, Shutdown};
 use crate::model::ids::{BootId, CellId, TrialId};
@@ -117,6 +118,8 @@ pub struct RunState {
     pub prior_end: PriorEnd,
     /// Whether this boot was made by a reboot that was declared.
     pub made: bool,
+    /// Whether something was prepared in this boot: a revision built. No cold trial follows in it.
+    pub prepared: bool,
     /// Boots that were to be cold and were not.
     pub spoiled: Spoiled,
     /// What made the machine warm.
@@ -153,6 +156,7 @@ impl RunState {
             power_cycled: None,
             prior_end: PriorEnd::Unknown,
             made: false,
+            prepared: false,
             spoiled: Spoiled::default(),
             warmth: Warmth::default(),
             changed: Changed::default(),
@@ -202,7 +206,10 @@ impl RunState {
                 return Err("a reboot is asked for between trials, and for the boot in which it is written");
             }
             Event::RebootAsked(asked) => self.declared = Some(asked.boot.clone()),
-            Event::Hooked(hooked) => self.power_cycled = hooked.ends.clone().or(self.power_cycled.take()),
+            Event::Hooked(hooked) => {
+                self.power_cycled = hooked.ends.clone().or(self.power_cycled.take());
+                self.prepared |= is_preparation(hooked);
+            }
             Event::Set(set) => self.changed.set(set),
             Event::Restored(restored) => self.changed.restored(restored),
             Event::Observed(_) => {}
@@ -235,6 +242,7 @@ impl RunState {
         self.boots += 1;
         self.position = 0;
         self.tainted_by = None;
+        self.prepared = false;
         self.spoiled.here = false;
         self.warmth = Warmth { by: None, failed: None, ..self.warmth };
         self.changed.booted();

@@ -313,6 +313,7 @@ impl<'a> StatusFold<'a> {
             }
             Step::Start { trial, .. } => format!("start {trial} of {}", self.label(&trial.cell)),
             Step::Reboot { why, .. } => format!("reboot: {why}"),
+            Step::Ask => "choose the next place of the search".to_owned(),
             Step::PutBack => {
                 let settings: Vec<String> =
                     self.state.changed.to_restore().map(|(setting, value)| format!("{setting} to {value}")).collect();

@@ -35,6 +35,8 @@ pub enum Step {
         /// The cell whose trial is due after it: the next boot may as well come up in its power mode.
         cell: usize,
     },
+    /// Ask what comes next: every block of an open-ended run is through.
+    Ask,
     /// Put back a setting of the machine that was changed.
     PutBack,
     /// Write that the run is over.
@@ -62,6 +64,7 @@ pub fn decide(state: &RunState, agenda: &Agenda, here: &BootId) -> Step {
         return close(state, Closed { how: Closing::Stopped, why });
     }
     match state.progress.due(agenda) {
+        None if agenda.open_ended => Step::Ask,
         None => close(state, Closed { how: Closing::Complete, why: "every block is through".into() }),
         Some((cell, trial)) => next_trial(state, agenda, cell, trial),
     }
@@ -87,7 +90,7 @@ fn next_trial(state: &RunState, agenda: &Agenda, cell: usize, trial: TrialId) ->
     if let Some(reason) = &plan.cannot {
         return Step::Judge(void(trial, CANNOT_RUN_HERE, reason.clone()));
     }
-    let used = state.position > 0 || state.spoiled.here;
+    let used = state.position > 0 || state.spoiled.here || state.prepared;
     let needs_boot = match (&state.tainted_by, plan.start == Start::Cold) {
         (Some(by), _) if plan.may_taint => Some(format!("{by} may have left the GPU unfit")),
         (Some(_) | None, true) if used => Some("a cold trial needs a boot in which nothing used the GPU".to_owned()),

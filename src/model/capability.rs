@@ -39,7 +39,9 @@ words! {
         Loads = "loads",
         /// A memory limit for the trial.
         MemoryMax = "memory-max",
-        /// Core dumps and debuggers.
+        /// Running the process under a debugger.
+        Debugger = "debugger",
+        /// Seeing a fatal signal before the process does.
         Observer = "observer",
         /// 4-bit formats that bitsandbytes does not have.
         OtherFormats = "other-formats",
@@ -70,22 +72,30 @@ words! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuildCapabilities(pub &'static [Capability]);
 
+/// What this build can perform; the last of them only where revisions are prepared.
+const THIS: &[Capability] = &[
+    Capability::Clocks,
+    Capability::Companion,
+    Capability::Cuda,
+    Capability::DeviceInit,
+    Capability::DriverAllocators,
+    Capability::DropCaches,
+    Capability::GpuPm,
+    Capability::Observer,
+    Capability::OutputPatterns,
+    Capability::PowerMode,
+    Capability::Swap,
+    Capability::TunedKernels,
+    Capability::WarmStart,
+    Capability::Identity,
+];
+
 impl BuildCapabilities {
     /// This build: the CPU and NVIDIA GPUs, and settings of the machine that last for a boot.
-    pub const THIS: Self = Self(&[
-        Capability::Clocks,
-        Capability::Companion,
-        Capability::Cuda,
-        Capability::DeviceInit,
-        Capability::DriverAllocators,
-        Capability::DropCaches,
-        Capability::GpuPm,
-        Capability::OutputPatterns,
-        Capability::PowerMode,
-        Capability::Swap,
-        Capability::TunedKernels,
-        Capability::WarmStart,
-    ]);
+    pub const THIS: Self = Self(THIS.split_at(THIS.len() - 1).0);
+
+    /// This build in a search of revisions, which prepares the ones that it tests.
+    pub const WITH_REVISIONS: Self = Self(THIS);
 
     /// Whether the build can do it.
     pub fn has(self, capability: Capability) -> bool {
@@ -219,8 +229,11 @@ fn surroundings(settings: &Settings, lacking: &mut Lacking) {
     lacking.needs(Capability::MemoryMax, memory_max.is_some(), || {
         format!("limit the trial's memory (memory_max = \"{}\")", memory_max.unwrap_or_default())
     });
-    lacking.needs(Capability::Observer, *observer != Observer::None, || {
+    lacking.needs(Capability::Observer, *observer == Observer::Core, || {
         format!("observe the process (observer = \"{observer}\")")
+    });
+    lacking.needs(Capability::Debugger, *observer == Observer::Gdb, || {
+        format!("run the process under a debugger (observer = \"{observer}\")")
     });
     other_programs(companion.as_ref(), prelude.as_ref(), lacking);
     lacking.needs(Capability::Identity, !identity.is_empty() || names_a_revision(settings), || {

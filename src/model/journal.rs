@@ -224,6 +224,9 @@ pub struct Booted {
 pub struct Extended {
     /// The cells, in the order in which they are to run.
     pub cells: Vec<CellId>,
+    /// Those of them that the plan does not have, as plan.json would hold them: a campaign chooses its cells as it goes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub new: Vec<serde_json::Value>,
     /// Why.
     pub why: String,
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::evidence::Fact;
 use crate::model::kernel_log::KernelFinding;
 
+use crate::model::crash::Crash;
 use crate::model::hang::Hang;
 use crate::model::protocol::{Failure, Mismatch};
 use crate::model::telemetry::TelemetrySummary;
@@ -215,6 +216,13 @@ pub struct Outcome {
     /// What the child was doing when a deadline ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hang: Option<Hang>,
+    /// Where the child was when a fatal signal met it, if somebody looked (`observer = "core"`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crash: Option<Box<Crash>>,
+    /// Whether the kernel tells of processes that die of a fault of their own (`debug.exception-trace`); asked only of
+    /// such a trial. Where it does not, its silence says nothing.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub exception_trace: Fact<bool>,
     /// Known texts in the child's output, in the order in which each came first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_texts: Vec<KnownText>,
@@ -261,6 +269,8 @@ impl Outcome {
             kernel_marker: Fact::Absent,
             kernel_lost: 0,
             hang: None,
+            crash: None,
+            exception_trace: Fact::Absent,
             known_texts: Vec::new(),
             suspended_ms: 0,
         }

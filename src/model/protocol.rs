@@ -172,8 +172,20 @@ pub struct Failure {
     /// Its code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i64>,
+    /// What was refused, of a failure to get device memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryRefused>,
     /// In words.
     pub text: String,
+}
+
+/// A request for device memory that was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryRefused {
+    /// Bytes that the driver was asked for.
+    pub asked: u64,
+    /// Bytes that it called free right after, as `cudaMemGetInfo` does.
+    pub free: u64,
 }
 
 /// The kinds of failure a worker tells apart.

@@ -293,6 +293,12 @@ impl Judgement {
         }
     }
 
+    /// What makes this fault the same as another; the class alone where nothing else was seen.
+    pub fn fault_signature(&self) -> Signature {
+        let bare = || Signature { verdict: self.verdict, status: None, place: None, stage: None };
+        self.signature.clone().unwrap_or_else(bare)
+    }
+
     /// A void with its reason.
     pub fn void(reason: impl Into<String>) -> Self {
         Self { detail: Some(reason.into()), ..Self::of(Verdict::Void) }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::decide::classify::classify;
 use crate::model::journal::Invoker;
 use crate::model::outcome::{EndedBy, Outcome};
+use crate::model::settings::Observer;
 use crate::model::verdict::Verdict;
 use crate::perform::processes::RunMark;
 use crate::perform::supervise::{
@@ -50,6 +51,7 @@ impl Aside<'_> {
             environment: environment.to_vec(),
             deadlines: Deadlines { settle: Duration::ZERO, ..Deadlines::new(timeout) },
             output_bytes_max: OUTPUT_BYTES_MAX,
+            observer: Observer::None,
             invoker: Some(invoker),
         };
         let mut child = supervisor.start_aside(mark, launch).map_err(|error| error.to_string())?;

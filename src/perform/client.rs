@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::decide::classify::classify;
 use crate::model::outcome::{EndedBy, Outcome};
+use crate::model::settings::Observer;
 use crate::model::verdict::{StageName, Verdict};
 use crate::perform::companion::Surroundings;
 use crate::perform::linux::make_trial_dir;
@@ -163,6 +164,7 @@ impl Client {
             environment: surroundings.environment.to_vec(),
             deadlines: Deadlines { settle: Duration::ZERO, ..Deadlines::new(FOR_EVER) },
             output_bytes_max: OUTPUT_BYTES_MAX,
+            observer: Observer::None,
             invoker: Some(surroundings.invoker),
         };
         supervisor.start_aside(&self.mark, launch).map_err(io::Error::other)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::decide::classify::classify;
 use crate::model::journal::Invoker;
 use crate::model::outcome::{EndedBy, Exit, Outcome};
-use crate::model::settings::CompanionWhen;
+use crate::model::settings::{CompanionWhen, Observer};
 use crate::perform::processes::RunMark;
 use crate::perform::supervise::{
     Child, ChildEvent, Deadlines, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SideMark, Supervisor,
@@ -119,6 +119,7 @@ impl Companion {
             environment: surroundings.environment.to_vec(),
             deadlines: Deadlines { settle: Duration::ZERO, ..Deadlines::new(FOR_EVER) },
             output_bytes_max: OUTPUT_BYTES_MAX,
+            observer: Observer::None,
             invoker: Some(surroundings.invoker),
         };
         match supervisor.start_aside(&self.mark, launch) {

@@ -21,6 +21,7 @@ use crate::model::verdict::StageName;
 use crate::perform::client::ClientPlan;
 use crate::perform::companion::CompanionPlan;
 use crate::perform::environment::changes;
+use crate::perform::revisions::RevisionDirs;
 use crate::perform::supervise::{CommandLine, Deadlines, EnvChange, Expectation, GRACE, KILL_WAIT, Program};
 
 /// The most memory that one compiled pattern may take, in bytes.
@@ -47,6 +48,8 @@ pub struct TrialContext<'a> {
     pub gpu: bool,
     /// What the worker plays instead of its cell.
     pub script: Option<&'a str>,
+    /// Where the revision under test is, if the cell has one.
+    pub revision: Option<(&'a str, &'a RevisionDirs)>,
 }
 
 /// The program of a trial.
@@ -187,8 +190,10 @@ fn fill(hole: RunTimeHole, context: TrialContext<'_>) -> String {
         RunTimeHole::NeedsDir => context.needs_dir.display().to_string(),
         RunTimeHole::PreparedDir => context.prepared_dir.to_owned(),
         RunTimeHole::TrialDir => context.trial_dir.display().to_string(),
-        // Cells with a revision are set aside before they get here: no revision is prepared by this build.
-        RunTimeHole::RevSrc | RunTimeHole::RevDir | RunTimeHole::RevId => String::new(),
+        // Cells without a prepared revision are set aside before they get here.
+        RunTimeHole::RevSrc => context.revision.map(|(_, at)| at.src.display().to_string()).unwrap_or_default(),
+        RunTimeHole::RevDir => context.revision.map(|(_, at)| at.dir.display().to_string()).unwrap_or_default(),
+        RunTimeHole::RevId => context.revision.map(|(id, _)| id.to_owned()).unwrap_or_default(),
     }
 }
 

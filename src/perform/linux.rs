@@ -1,6 +1,6 @@
 //! The real machine: store, host and supervisor behind the one trait that the runner knows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, chown};
@@ -12,19 +12,22 @@ use std::time::Duration;
 use rustix::fs::syncfs;
 
 use crate::decide::classify::classify;
+use crate::decide::crash::telling_frame;
 use crate::decide::plan::Plan;
 use crate::decide::prepare::{Look, Survey};
 use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Invoker, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
-use crate::model::outcome::EndedBy;
+use crate::model::matrix::Tool;
+use crate::model::outcome::{EndedBy, Outcome};
 use crate::model::settings::{Backend, GpuPm, Keep, Settings, Telemetry};
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
 use crate::perform::artifacts::{Artifacts, offer, offered};
 use crate::perform::client::{Client, PERIOD};
 use crate::perform::companion::{Companion, Surroundings};
+use crate::perform::debugger;
 use crate::perform::evidence;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
 use crate::perform::host::{self, Sysroot};
@@ -35,6 +38,7 @@ use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
 use crate::perform::orphans::end_orphans;
 use crate::perform::prepare::Prepared;
 use crate::perform::processes::RunMark;
+use crate::perform::revisions::{RevisionCache, RevisionDirs};
 use crate::perform::settings::{Reach, Tools, drop_page_cache, page_cache};
 use crate::perform::start_state::UsedMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
@@ -60,6 +64,8 @@ pub struct Linux<'a> {
     witness: Witness,
     companion: Option<Companion>,
     client: Option<Client>,
+    /// The signals and places of crashes that a debugger looked at.
+    crashes_seen: BTreeSet<(i32, String)>,
     prepared: Prepared,
     /// Whether another cell works with the artifacts of the trial's.
     is_needed: bool,
@@ -74,6 +80,7 @@ pub struct Linux<'a> {
     tools: Tools,
     keep: PathBuf,
     used: UsedMark,
+    revisions: Option<RevisionCache>,
     signal: Arc<AtomicUsize>,
 }
 
@@ -95,6 +102,8 @@ pub struct Setting {
     pub prepared: Prepared,
     /// The mark that a trial used the GPU.
     pub used: UsedMark,
+    /// Where prepared revisions are, if the run searches some.
+    pub revisions: Option<RevisionCache>,
     /// The binary that is re-entered for children.
     pub harness: PathBuf,
     /// The number of the signal that asked the harness to stop; 0 for none.
@@ -133,6 +142,7 @@ impl<'a> Linux<'a> {
             child: None,
             companion: None,
             client: None,
+            crashes_seen: BTreeSet::new(),
             prepared: setting.prepared,
             is_needed: false,
             trial: None,
@@ -144,12 +154,20 @@ impl<'a> Linux<'a> {
             tools: setting.tools,
             keep: run.file(names::SETTINGS),
             used: setting.used,
+            revisions: setting.revisions,
             signal: setting.signal,
         })
     }
 
     fn trial_dir(&self, trial: &TrialId) -> PathBuf {
         self.run.file(names::TRIALS).join(trial.to_string())
+    }
+
+    /// Where the revision `identity` is prepared; nothing if the run searches none.
+    fn revision(&self, identity: &str) -> io::Result<Option<RevisionDirs>> {
+        let Some(cache) = &self.revisions else { return Ok(None) };
+        let missing = || io::Error::other(format!("revision {identity} is not prepared any more"));
+        cache.find(identity).map(Some).ok_or_else(missing)
     }
 
     fn reach(&self) -> Reach<'_> {
@@ -167,6 +185,7 @@ impl<'a> Linux<'a> {
             None => PathBuf::new(),
         };
         let prepared_dir = self.prepared.dir_for(&cell.settings, &self.matrix_dir).map_err(io::Error::other)?;
+        let revision = self.revision(&cell.settings.identity)?;
         let context = TrialContext {
             trial,
             seed: self.plan.seed,
@@ -177,6 +196,7 @@ impl<'a> Linux<'a> {
             invoker: &self.invoker,
             gpu,
             script: self.script.as_deref(),
+            revision: revision.as_ref().map(|dirs| (cell.settings.identity.as_str(), dirs)),
         };
         let program = launching::program(cell, context).map_err(io::Error::other)?;
         self.environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
@@ -200,6 +220,7 @@ impl<'a> Linux<'a> {
             environment: self.environment.clone(),
             deadlines: launching::deadlines(&cell.settings, gpu),
             output_bytes_max: OUTPUT_BYTES_MAX,
+            observer: cell.settings.observer,
             invoker: Some(&self.invoker),
         };
         let dir = trial_dir.join(names::COMPANION);
@@ -222,6 +243,25 @@ impl<'a> Linux<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Has a debugger look at a crash, once for each place at which trials crash.
+    fn look_at_crash(&mut self, outcome: &mut Outcome) {
+        let (Some(crash), Some(trial)) = (outcome.crash.take(), self.trial.clone()) else { return };
+        let place = telling_frame(&crash).map(ToString::to_string).unwrap_or_default();
+        if self.crashes_seen.insert((crash.signal, place)) {
+            let gdb = self.tools.find(Tool::Gdb).map_or_else(|_| "gdb".into(), |path| path.display().to_string());
+            let mark = SideMark::of_debugger(&self.mark, &trial);
+            let said = debugger::trace(
+                &gdb,
+                (&crash, &self.trial_dir(&trial)),
+                (&self.mark, &self.invoker, &mark),
+                &mut self.supervisor,
+                &self.signal,
+            );
+            outcome.notes.insert(debugger::NOTE.to_owned(), said);
+        }
+        outcome.crash = Some(crash);
     }
 
     /// Asks the child what is to be asked of it, if it is a server.
@@ -419,6 +459,7 @@ impl Machine for Linux<'_> {
             if let Some(child) = self.child.take() {
                 self.witness.finish(outcome, child.members());
             }
+            self.look_at_crash(outcome);
             let passed = classify(outcome).0.verdict == Verdict::Pass;
             std::mem::take(&mut self.artifacts).clear(passed);
             if let (true, true, Some(trial)) = (passed, self.is_needed, &self.trial) {

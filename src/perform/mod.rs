@@ -6,6 +6,8 @@ pub mod machine;
 
 pub mod journal;
 
+pub mod revisions;
+
 pub mod runner;
 
 pub mod supervise;
@@ -41,6 +43,12 @@ pub mod launching;
 pub mod settings;
 
 pub mod start_state;
+
+mod elf;
+
+mod core_file;
+
+mod debugger;
 
 mod artifacts;
 

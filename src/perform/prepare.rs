@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::decide::plan::Plan;
 use crate::model::ids::ContentDigest;
-use crate::model::journal::Invoker;
+use crate::model::journal::{Invoker, SetChanged};
 use crate::model::settings::{CommandSettings, Settings, WorkloadSettings};
 use crate::model::template::{RunTimeHole, Template};
 use crate::perform::aside::Aside;
@@ -57,7 +57,7 @@ impl Prepared {
     /// # Errors
     /// In words, if it could not be made.
     pub fn dir_for(&self, settings: &Settings, matrix_dir: &str) -> Result<String, String> {
-        let Some(command) = asks(settings) else { return Ok(String::new()) };
+        let Some(command) = preparing(settings) else { return Ok(String::new()) };
         let key = key(command, matrix_dir)?;
         match self.0.get(&key) {
             Some(Ok(dir)) => Ok(dir.display().to_string()),
@@ -75,7 +75,18 @@ pub struct Made {
     pub words: String,
 }
 
-fn asks(settings: &Settings) -> Option<&CommandSettings> {
+/// Whether `settings` ask for a directory.
+pub fn asks(settings: &Settings) -> bool {
+    preparing(settings).is_some()
+}
+
+impl From<Made> for SetChanged {
+    fn from(Made { key, words }: Made) -> Self {
+        Self { what: format!("prepared {key}"), old: String::new(), new: words }
+    }
+}
+
+fn preparing(settings: &Settings) -> Option<&CommandSettings> {
     match &settings.workload {
         WorkloadSettings::Command(command) if !command.prepare.is_empty() => Some(command),
         WorkloadSettings::Command(_) | WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_) => None,
@@ -114,7 +125,7 @@ impl Workshop<'_> {
     ) -> (Prepared, Vec<Made>) {
         let (mut prepared, mut made) = (Prepared::default(), Vec::new());
         for cell in plan.all_cells() {
-            let Some(command) = asks(&cell.settings) else { continue };
+            let Some(command) = preparing(&cell.settings) else { continue };
             let Ok(key) = key(command, self.matrix_dir) else { continue };
             if prepared.0.contains_key(&key) {
                 continue;

@@ -64,6 +64,8 @@ pub enum Ended {
     Stopped(StopRequest),
     /// A reboot was declared, and asked for.
     Rebooting(RebootAsked),
+    /// Every block is through, and whoever adds blocks is to say what comes next.
+    Asking,
 }
 
 /// What a run is told about itself from outside the plan.
@@ -197,6 +199,16 @@ impl<'a> Runner<'a> {
         self.record_durably(Event::Extended(extended))
     }
 
+    /// Adds a block whose cells the plan in hand does not have, durably. The run goes on with the plan in force.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn hand_over(mut self, extended: Extended) -> Result<(), RunError> {
+        self.writer.append(self.machine, Event::Extended(extended))?;
+        self.writer.commit(self.machine, ())?;
+        Ok(())
+    }
+
     /// Carries the run on until it is over, must wait, or somebody stops it.
     ///
     /// # Errors
@@ -218,6 +230,7 @@ impl<'a> Runner<'a> {
                 Step::Quarantine(quarantined) => self.record_durably(Event::Quarantined(quarantined))?,
                 Step::Start { cell, trial, role } => rebooting = self.approach(cell, trial, role)?,
                 Step::Reboot { why, cell } => rebooting = self.reboot_for(why, cell)?,
+                Step::Ask => return Ok(Ended::Asking),
                 Step::PutBack => rebooting = self.put_back()?,
                 Step::Close(closed) => self.record_durably(Event::Closed(closed))?,
                 Step::Over => return Ok(self.over()),

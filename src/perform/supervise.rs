@@ -18,6 +18,7 @@ mod pipes;
 mod replies;
 mod spawn;
 mod streams;
+mod tracer;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use crate::model::ids::TrialId;
 use crate::model::journal::Started;
 use crate::model::outcome::EndedBy;
+use crate::model::settings::Observer;
 use crate::model::verdict::StageName;
 use crate::perform::journal::Durable;
 use crate::perform::processes::{self, RunMark};
@@ -40,6 +42,7 @@ pub use launch::{
 };
 pub use output::assemble_output;
 pub use spawn::WORKER_SUBCOMMAND;
+pub(in crate::perform) use tracer::CORE as SMALL_CORE;
 
 /// The score that makes the harness the last victim of the out-of-memory killer, short of exempt (-1000).
 pub const PROTECTED_OOM_SCORE_ADJ: i32 = -900;
@@ -69,6 +72,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The kernel does not let the child be traced; the child was killed.
+    #[error("trace the child (observer = \"core\"): {0}; a container may forbid it")]
+    Trace(io::Error),
     /// The child's pipes could not be watched; the child was killed.
     #[error("watch the child's pipes")]
     Watch(#[source] io::Error),
@@ -87,6 +93,11 @@ impl SideMark {
     /// For a request to the server of a trial of `run` whose start is on the disk.
     pub fn of_request(started: &Durable<Started>, run: &RunMark) -> Self {
         Self(format!("{}/request", processes::mark_of(run, &started.get().trial)))
+    }
+
+    /// For the debugger that looks at a crash of a trial of `run`.
+    pub(super) fn of_debugger(run: &RunMark, trial: &TrialId) -> Self {
+        Self(format!("{}/debugger", processes::mark_of(run, trial)))
     }
 
     /// For what `run` prepares in `place`, which is no trial: nothing that it does is counted.
@@ -169,12 +180,20 @@ impl Supervisor {
             .map_err(|source| StartError::Spawn { program: self.harness.clone(), source })?;
         let family = family::Family::new(newborn.pid, mark, before);
         let pid = newborn.pid;
-        let _context = self.runtime.enter();
-        Child::new(child::Birth { born, newborn, family }, launch).map_err(|error| {
+        let end = |source: StartError| {
             // A child that nobody can watch must not live; if it is gone already, so much the better.
             let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-            StartError::Watch(error)
-        })
+            source
+        };
+        let tracer = match launch.observer {
+            Observer::None | Observer::Gdb => None,
+            Observer::Core => {
+                Some(tracer::Tracer::seize(pid, launch.trial_dir).map_err(|error| end(StartError::Trace(error)))?)
+            }
+        };
+        let _context = self.runtime.enter();
+        Child::new(child::Birth { born, newborn, family, tracer }, launch)
+            .map_err(|error| end(StartError::Watch(error)))
     }
 
     /// The next event of `child`, waiting at most `wait` for it.

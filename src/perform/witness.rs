@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::decide::signs::kernel_findings;
 use crate::model::evidence::Fact;
 use crate::model::ids::TrialId;
-use crate::model::outcome::{Outcome, Whose};
+use crate::model::outcome::{Exit, Outcome, Whose};
 use crate::perform::gpu_health::GpuHealth;
 use crate::perform::host::Sysroot;
 use crate::perform::kmsg::{self, Heard, Listener};
@@ -27,6 +27,12 @@ pub enum Sampling {
     /// All of them, with the GPU's load or without.
     On(GpuLoad),
 }
+
+/// Whether the kernel tells of processes that die of an exception: 0 by default on arm64 (since Linux 4.16), 1 on x86.
+const EXCEPTION_TRACE: &str = "proc/sys/debug/exception-trace";
+
+/// What the out-of-memory killer sends, which is no exception.
+const SIGKILL: i32 = 9;
 
 /// The number of the initial process namespace (`PROC_PID_INIT_INO` in include/linux/proc_ns.h).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -87,6 +93,12 @@ impl Witness {
     /// Ends the trial and puts into `outcome` what was witnessed. `pids` are the processes that were seen in the trial.
     pub fn finish(&mut self, outcome: &mut Outcome, pids: &BTreeSet<u32>) {
         outcome.telemetry = self.telemetry.finish();
+        if let Exit::Signal { number, .. } = outcome.exit
+            && number != SIGKILL
+        {
+            outcome.exception_trace =
+                self.sysroot.text(EXCEPTION_TRACE).and_then(|text| Fact::Known(text.trim() != "0"));
+        }
         let Some(Heeded { kernel, counters, asleep: before }) = self.trial.take() else { return };
         outcome.suspended_ms = u64::try_from(asleep().saturating_sub(before).as_millis()).unwrap_or(u64::MAX);
         outcome.memory_events = counters.group_growth(&self.sysroot);

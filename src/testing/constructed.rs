@@ -83,6 +83,7 @@ pub(crate) fn cuda_error(stage: &str) -> Fate {
         kind: FailureKind::Cuda,
         call: Some("cuLaunchKernel".into()),
         code: Some(700),
+        memory: None,
         text: "an illegal memory access was encountered".into(),
     };
     ended(Outcome {
@@ -220,7 +221,7 @@ impl<'p> Journal<'p> {
                 }
                 Step::PutBack => unreachable!("nothing was changed"),
                 Step::Close(closed) => self.write(Event::Closed(closed)),
-                Step::Over => return,
+                Step::Ask | Step::Over => return,
             }
         }
     }

@@ -76,7 +76,7 @@ fn agenda(cells: Vec<AgendaCell>) -> Agenda {
     let mode = |id, name, mask| format!("< POWER_MODEL ID={id} NAME={name} >\nTPC_POWER_GATING TPC_PG_MASK {mask}\n");
     let conf = [mode(0, "15W", 240), mode(1, "25W", 240), mode(3, "7W", 252)].concat();
     let power_modes = parse_conf(&conf).expect("three modes");
-    Agenda { cells, power_modes, seed: 1, boots_max: 30, may_reboot }
+    Agenda { cells, power_modes, seed: 1, boots_max: 30, may_reboot, open_ended: false }
 }
 
 fn scenarios() -> Vec<Scenario> {
@@ -179,7 +179,7 @@ fn session(machine: &mut SimMachine<'_>, extend: bool) -> Result<Option<Ended>, 
         }
         if extend && runner.state().progress.extensions() == 0 {
             let cells = agenda.cells.iter().map(|c| c.id.clone()).collect();
-            runner.extend(Extended { cells, why: "one more of each".into() })?;
+            runner.extend(Extended { cells, new: Vec::new(), why: "one more of each".into() })?;
         }
         runner.run()
     }));

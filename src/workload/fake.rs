@@ -153,7 +153,7 @@ fn act(action: Action, reporter: Option<&mut Reporter>) -> io::Result<Option<u8>
         Action::Mismatch => speaker()?.mismatch(mismatch())?,
         Action::Done => speaker()?.done(PeakMemory::default())?,
         Action::Failed(text) => {
-            speaker()?.failed(Failure { kind: FailureKind::Other, call: None, code: None, text })?;
+            speaker()?.failed(Failure { kind: FailureKind::Other, call: None, code: None, memory: None, text })?;
         }
         Action::Say(text) => speaker()?.say_bytes(format!("{text}\n").as_bytes())?,
         Action::Garbage => speaker()?.say_bytes(b"\xff\x00 garbage \x1b[31m\n")?,

@@ -59,7 +59,7 @@ impl WorkError {
 
     /// A failure in words alone.
     pub fn of(kind: FailureKind, text: impl Into<String>) -> Self {
-        Self::Failed(Failure { kind, call: None, code: None, text: text.into() })
+        Self::Failed(Failure { kind, call: None, code: None, memory: None, text: text.into() })
     }
 }
 

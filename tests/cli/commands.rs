@@ -80,11 +80,11 @@ fn output_is_checked_by_what_it_says_and_by_its_numbers() {
 #[test]
 fn a_matrix_may_call_another_exit_code_a_success() {
     let bench = Bench::new();
-    let codes = "argv = [\"sh\", \"-c\", \"exit {code}\"]\nexit_codes = [0, 3]";
-    run(&bench, &matrix(codes, "[baseline]\ncode = 3\n[axes]\ncode = [0, 4]\n"), &[]).ends(1);
+    let codes = "argv = [\"sh\", \"-c\", \"exit {status}\"]\nexit_codes = [0, 3]";
+    run(&bench, &matrix(codes, "[baseline]\nstatus = 3\n[axes]\nstatus = [0, 4]\n"), &[]).ends(1);
     let verdicts: Vec<(String, String)> =
         judged(&bench).into_iter().map(|(label, verdict, _)| (label, verdict)).collect();
-    for (label, verdict) in [("baseline", "pass"), ("code=0", "pass"), ("code=4", "error")] {
+    for (label, verdict) in [("baseline", "pass"), ("status=0", "pass"), ("status=4", "error")] {
         assert!(verdicts.contains(&(label.to_owned(), verdict.to_owned())), "{verdicts:?}");
     }
 }
@@ -92,10 +92,10 @@ fn a_matrix_may_call_another_exit_code_a_success() {
 #[test]
 fn a_control_works_with_the_artifact_of_a_cell_that_passed() {
     let bench = Bench::new();
-    let builds = "argv = [\"sh\", \"-c\", \"echo engine-{dense} > llm.engine; exit {code}\"]\nartifacts = [\"llm.engine\"]\nkeep = \"never\"\n";
+    let builds = "argv = [\"sh\", \"-c\", \"echo engine-{dense} > llm.engine; exit {status}\"]\nartifacts = [\"llm.engine\"]\nkeep = \"never\"\n";
     let sections = |code: u8| {
         format!(
-            "[baseline]\ndense = \"nvfp4\"\n[axes.dense]\nlevels = [\"fp16\"]\n[vars]\ncode = {code}\n[controls.infer]\n\
+            "[baseline]\ndense = \"nvfp4\"\n[axes.dense]\nlevels = [\"fp16\"]\n[vars]\nstatus = {code}\n[controls.infer]\n\
              needs = \"dense=fp16\"\nargv = [\"cat\", \"{{needs.dir}}/llm.engine\"]\nartifacts = []\n\
              expect_output = {{ contains = \"engine-fp16\" }}\nshows = \"the checkpoint is sound\"\n"
         )

@@ -2,6 +2,7 @@
 
 #[allow(unreachable_pub, reason = "one test program, several modules")]
 mod bench;
+mod bisect;
 
 #[path = "../../src/testing/boards.rs"]
 mod boards;
@@ -15,3 +16,4 @@ mod memory;
 mod readers;
 mod runs;
 mod settings;
+mod trying;

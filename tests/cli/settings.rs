@@ -254,15 +254,18 @@ fn a_warm_trial_is_warmed_by_a_trial_that_is_not_counted() {
 #[test]
 fn the_matrices_of_cold_starts_say_what_they_take_and_run_only_with_it() {
     let bench = Bench::new();
+    let board = Board::new(None);
+    let on_board = ["--sysroot", board.root()];
     for (matrix, boots) in [("cold-start", "24"), ("power-modes", "27")] {
         let plan = bench.run(&["plan", matrix]);
         plan.ends(0);
         for words in [boots, "--allow-reboot --allow-power-mode", "one for each cold trial"] {
             assert!(plan.out.contains(words), "{words:?} is not in\n{}", plan.out);
         }
-        let refused = bench.run(&["run", matrix, "--allow-reboot"]);
-        refused.fails(2, &["switches its power mode", "--allow-power-mode"]);
-        bench.run(&["run", matrix]).fails(2, &["--allow-reboot --allow-power-mode"]);
+        let run = |allow: &[&str]| bench.run(&[&["run", matrix][..], &on_board, allow].concat());
+        run(&["--allow-reboot"]).fails(2, &["switches its power mode", "--allow-power-mode"]);
+        run(&[]).fails(2, &["--allow-reboot --allow-power-mode"]);
+        bench.run(&["run", matrix]).fails(2, &["reboots this machine", "--allow-reboot"]);
     }
     assert!(!bench.results().exists(), "nothing was made");
 }

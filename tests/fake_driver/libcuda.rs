@@ -54,12 +54,16 @@ fn injected(function: &'static str) -> i32 {
     }
 }
 
+fn free_bytes() -> usize {
+    let used: usize = MEMORY.lock().unwrap().values().map(|words| words.len() * 8).sum();
+    (number("FAKE_CUDA_BYTES", 8 << 30) as usize).saturating_sub(used)
+}
+
 fn allocate(address: *mut u64, bytes: usize) -> i32 {
-    let mut memory = MEMORY.lock().unwrap();
-    let used: usize = memory.values().map(|words| words.len() * 8).sum();
-    if used + bytes > number("FAKE_CUDA_BYTES", 8 << 30) as usize {
+    if bytes > free_bytes() {
         return OUT_OF_MEMORY;
     }
+    let mut memory = MEMORY.lock().unwrap();
     let words = vec![0u64; bytes.div_ceil(8).max(1)];
     unsafe { *address = words.as_ptr() as u64 };
     memory.insert(words.as_ptr() as u64, words);
@@ -130,7 +134,7 @@ functions! {
     cuCtxSetCurrent(context: Handle) { 0 }
     cuCtxSynchronize() { 0 }
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
-        give(free, 6 << 30);
+        give(free, free_bytes());
         give(total, 8 << 30)
     }
     cuMemAlloc_v2(address: *mut u64, bytes: usize) { allocate(address, bytes) }

@@ -69,7 +69,7 @@ fn a_device_that_works_passes_under_every_allocator_and_says_what_it_is() {
         assert_eq!((&notes["backend"], &notes["device"]), (&"cuda".into(), &"Fake Orin".into()), "{settings}");
         assert_eq!((&notes["code"], &notes["driver"]), (&"cubin sm_87".into(), &"CUDA 12.6".into()), "{settings}");
         let metrics = &result["outcome"]["metrics"];
-        assert_eq!(metrics["before.device_free_bytes"], (6u64 << 30) as f64, "{settings}: {metrics}");
+        assert_eq!(metrics["before.device_free_bytes"], (8u64 << 30) as f64, "{settings}: {metrics}");
         assert_eq!(metrics["A.copy_device_ms"], 1.5, "{settings}");
         assert!(metrics["context_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{settings}");
         assert_eq!(metrics["first_kernel_ms"], Value::Null, "{settings}: there is none");
@@ -148,7 +148,11 @@ fn every_error_of_the_driver_is_a_verdict_with_its_call_and_stage() {
         (&[("FAKE_CUDA_CAPABILITY", "72")], NONE, ["error", "context", "no-kernel-image: no kernel image for sm_72"]),
         (&[("FAKE_CUDA", "cuModuleLoadData=209")], bnb, ["error", "A.quantize", "no-kernel-image: no kernel image"]),
         (&[("FAKE_CUDA", "cuModuleLoadData=200")], bnb, ["cuda-error", "A.quantize", "cuModuleLoadData: "]),
-        (&[("FAKE_CUDA", "cuMemAlloc_v2=2")], NONE, ["cuda-oom", "A.alloc", "cuMemAlloc_v2: out of device memory"]),
+        (
+            &[("FAKE_CUDA", "cuMemAlloc_v2=2")],
+            NONE,
+            ["cuda-oom", "A.alloc", "refused: cuMemAlloc_v2: out of device memory"],
+        ),
         (&[("FAKE_CUDA", "cuMemcpyHtoDAsync_v2=700")], NONE, ["cuda-error", "A.copy", "cuMemcpyHtoDAsync_v2: "]),
         (&[("FAKE_CUDA", "cuLaunchKernel=719")], bnb, ["cuda-error", "A.quantize", "cuLaunchKernel: "]),
         // The second layer waits second.
@@ -186,6 +190,7 @@ fn memory_that_runs_out_in_any_step_is_told_with_the_step() {
         let result = Trial { environment, settings: "kernels = \"none\"\nallocator = \"direct\"" }.run("cuda", 1);
         let (verdict, at, detail) = judged(&result);
         assert_eq!((verdict, at), ("cuda-oom", stage), "{environment:?}: {detail}");
+        assert!(detail.starts_with("real: "), "{environment:?}: {detail}");
     }
 }
 

@@ -15,7 +15,7 @@ pub use jetfault::model::ids::RunId;
 pub use jetfault::model::journal::{Conditions, Invoker, Launcher, Started};
 pub use jetfault::model::outcome::{EndedBy, Exit, LastReply, Outcome};
 pub use jetfault::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
-pub use jetfault::model::settings::{Breadcrumbs, OutputKind};
+pub use jetfault::model::settings::{Breadcrumbs, Observer, OutputKind};
 pub use jetfault::model::verdict::{Provenance, Role};
 pub use jetfault::perform::journal::Durable;
 pub use jetfault::perform::processes::RunMark;
@@ -40,6 +40,7 @@ pub struct Bench {
     pub deadlines: Deadlines,
     pub environment: Vec<EnvChange>,
     pub output_bytes_max: u64,
+    pub observer: Observer,
 }
 
 impl Bench {
@@ -63,6 +64,7 @@ impl Bench {
             deadlines,
             environment: Vec::new(),
             output_bytes_max: OUTPUT_BYTES_MAX,
+            observer: Observer::None,
         }
     }
 
@@ -86,6 +88,7 @@ impl Bench {
             environment: self.environment.clone(),
             deadlines: self.deadlines,
             output_bytes_max: self.output_bytes_max,
+            observer: self.observer,
             invoker,
         };
         self.supervisor.start(&started(), launch).unwrap()

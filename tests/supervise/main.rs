@@ -6,5 +6,6 @@
 mod bench;
 mod commands;
 mod conversation;
+mod crashes;
 mod deaths;
 mod output;

@@ -27,7 +27,23 @@ pub fn markdown(report: &Report) -> String {
     cells(&mut out, report);
     faults(&mut out, report);
     untested(&mut out, report);
+    hypotheses(&mut out, report);
     out
+}
+
+/// What the run says of the usual explanations, as far as there is room.
+fn hypotheses(out: &mut String, report: &Report) {
+    if report.hypotheses.is_empty() {
+        return;
+    }
+    out.push_str("\n| explanation | | evidence | trials |\n|---|---|---|---|\n");
+    for row in &report.hypotheses {
+        let line = format!("| {} | {} | {} | {} |\n", prose(&row.what), row.status, prose(&row.evidence), row.trials);
+        if out.len() + line.len() > MARKDOWN_BYTES_MAX {
+            return;
+        }
+        out.push_str(&line);
+    }
 }
 
 fn head(out: &mut String, report: &Report) {
@@ -192,7 +208,7 @@ fn untested(out: &mut String, report: &Report) {
 
 /// Text from outside as a code span that is safe in a table cell: one line, cut, and fenced with more backticks than it
 /// has in a row.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     let text = super::table::cut(&one_line(text), SPAN_CHARS_MAX).replace('|', "\\|");
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
@@ -201,7 +217,7 @@ fn code(text: &str) -> String {
 }
 
 /// Text of ours that holds text from outside, with everything escaped that Markdown or GitHub would read into it.
-fn prose(text: &str) -> String {
+pub(super) fn prose(text: &str) -> String {
     let mut out = String::new();
     for c in one_line(text).chars() {
         match c {

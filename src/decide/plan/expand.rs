@@ -22,7 +22,7 @@ const COMBINATIONS_MAX: u64 = 4 * PLAN_TRIALS_MAX;
 /// # Errors
 /// If cells are impossible, the same or too many, if an id collides, or if `--cell` names what is not there.
 pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError> {
-    let mut expansion = Expansion { matrix, cells: Vec::new(), places: Vec::new(), findings: Vec::new() };
+    let mut expansion = Expansion::new(matrix);
     // Moving a hundred thousand cells as their list grows costs as much as making them.
     expansion.cells.reserve(expansion.check_size()?);
     match matrix.design {
@@ -59,9 +59,11 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         needs: Needs::default(),
         boots_max: 0,
         warnings,
+        factors: matrix.factors.clone(),
         cells,
         warming,
         tools: matrix.tools.clone(),
+        campaign: None,
     };
     plan.needs = needs(&plan);
     if plan.needs.trials > PLAN_TRIALS_MAX {
@@ -73,7 +75,7 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
 
 /// The cell that makes the machine warm, if any of `cells` asks for that: one layer of 256x256, in a process of its own,
 /// which is what closed the window in the report of bitsandbytes issue 1936.
-fn warming(cells: &[Cell]) -> Result<Option<Box<Cell>>, PlanError> {
+pub(super) fn warming(cells: &[Cell]) -> Result<Option<Box<Cell>>, PlanError> {
     if cells.iter().all(|cell| cell.settings.start != Start::Warm) {
         return Ok(None);
     }
@@ -147,15 +149,20 @@ fn check_ids(matrix: &Matrix, cells: &[Cell], places: &[Span]) -> Result<(), Pla
 type Exclusion = Vec<(usize, Vec<usize>)>;
 
 /// Cells in the making.
-struct Expansion<'m> {
+pub(super) struct Expansion<'m> {
     matrix: &'m Matrix,
-    cells: Vec<Cell>,
+    pub(super) cells: Vec<Cell>,
     /// Where each cell comes from.
     places: Vec<Span>,
-    findings: Vec<(Finding, Span)>,
+    pub(super) findings: Vec<(Finding, Span)>,
 }
 
 impl<'m> Expansion<'m> {
+    /// Nothing yet.
+    pub(super) fn new(matrix: &'m Matrix) -> Self {
+        Self { matrix, cells: Vec::new(), places: Vec::new(), findings: Vec::new() }
+    }
+
     /// The number of cells that the design makes, checked before any is made.
     fn check_size(&self) -> Result<usize, PlanError> {
         let axes = self.matrix.axes.iter().map(|axis| axis.levels.len() as u64);
@@ -354,7 +361,7 @@ impl<'m> Expansion<'m> {
         }
     }
 
-    fn add(&mut self, label: String, levels: BTreeMap<String, String>, draft: Draft, chosen: &[&Level]) {
+    pub(super) fn add(&mut self, label: String, levels: BTreeMap<String, String>, draft: Draft, chosen: &[&Level]) {
         let mut settings = draft.finish();
         let id = settings.identify();
         for finding in examine(&settings) {
@@ -409,7 +416,7 @@ fn is_excluded(exclusions: &[Exclusion], positions: &[usize]) -> bool {
     exclusions.iter().any(|exclusion| exclusion.iter().all(|(axis, meant)| meant.contains(&positions[*axis])))
 }
 
-fn push_label(label: &mut String, name: &str, level: &str) {
+pub(super) fn push_label(label: &mut String, name: &str, level: &str) {
     if !label.is_empty() {
         label.push_str(", ");
     }

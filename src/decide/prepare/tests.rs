@@ -45,7 +45,7 @@ fn agenda(may_reboot: bool) -> Agenda {
         cell(WARMING, Start::Any, Asked::new()),
     ];
     let power_modes = parse_conf(&[mode(0, "15W", 240), mode(3, "7W", 252)].concat()).unwrap();
-    Agenda { cells, power_modes, seed: 1, boots_max: 20, may_reboot }
+    Agenda { cells, power_modes, seed: 1, boots_max: 20, may_reboot, open_ended: false }
 }
 
 /// A run and its machine, told record by record.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::special::{bisect, ln_beta, normal_quantile, regularised_beta, regularised_beta_inverse};
+use super::special::{bisect, ln_beta, ln_choose, normal_quantile, regularised_beta, regularised_beta_inverse};
 use super::{Confidence, Counts};
 use crate::model::words::words;
 
@@ -184,6 +184,14 @@ pub const PREDICTED_TRIALS_MAX: u64 = 100_000;
 /// the product over i of (½ + clean + i) / (1 + counted + i).
 pub fn clean_trials_probability(baseline: Counts, trials: u64) -> f64 {
     (0..trials).map(|trial| next_is_clean(baseline, trial)).product()
+}
+
+/// The chance of at least `faults` faults in the next `trials` if they are like `history`, whose rate is unknown
+/// (Jeffreys prior): the beta-binomial distribution.
+pub fn faults_probability(history: Counts, faults: u64, trials: u64) -> f64 {
+    let (a, b) = (history.faults as f64 + HALF, history.clean as f64 + HALF);
+    let chance = |k: u64| (ln_choose(trials, k) + ln_beta(a + k as f64, b + (trials - k) as f64) - ln_beta(a, b)).exp();
+    (faults..=trials).map(chance).sum::<f64>().min(1.0)
 }
 
 fn next_is_clean(baseline: Counts, trial: u64) -> f64 {

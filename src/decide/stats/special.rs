@@ -51,6 +51,12 @@ pub fn ln_beta(a: f64, b: f64) -> f64 {
     0.5 * (2.0 * PI / large).ln() + stirling_rest(small) + rest + (small - 0.5) * (small / sum).ln() + large * share
 }
 
+/// ln of the binomial coefficient "n over k", for k of at most n: C(n, k) = 1 / ((n + 1) B(n - k + 1, k + 1)).
+pub fn ln_choose(n: u64, k: u64) -> f64 {
+    debug_assert!(k <= n, "ln_choose of {n} over {k}");
+    -((n + 1) as f64).ln() - ln_beta((n - k + 1) as f64, (k + 1) as f64)
+}
+
 /// The regularised incomplete beta function I(x; a, b): the chance that a Beta(a, b) variable is at most `x`.
 ///
 /// `x` from 0 to 1, `a` and `b` above 0. Relative error below 1e-11 for a, b up to 1000.
@@ -130,6 +136,12 @@ pub fn normal_quantile(probability: f64) -> f64 {
     (share * LIMIT).copysign(probability - 0.5)
 }
 
+/// The chance that a standard normal variable is above `z` (at least 0): absolute error below 1e-15.
+pub fn normal_upper_tail(z: f64) -> f64 {
+    // Beyond 9 standard deviations nothing is left of it in a double beside 1.
+    if z > 9.0 { 0.0 } else { (1.0 - error_function(z / SQRT_2)) / 2.0 }
+}
+
 /// erf(x) for x ≥ 0, by the series whose terms are all positive: nothing cancels.
 fn error_function(x: f64) -> f64 {
     let mut term = x;
@@ -176,6 +188,18 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_binomial_coefficients_is_that_of_pascal() {
+        let mut row = vec![1.0_f64];
+        for n in 0..=40 {
+            for (k, want) in (0..).zip(&row) {
+                near(ln_choose(n, k).exp(), *want, 1e-12);
+            }
+            let inner = row.windows(2).map(|pair| pair[0] + pair[1]);
+            row = [1.0].into_iter().chain(inner).chain([1.0]).collect();
+        }
+    }
+
+    #[test]
     fn the_incomplete_beta_of_whole_numbers_is_a_binomial_tail() {
         for a in 1..=30 {
             for b in 1..=30 {
@@ -210,6 +234,8 @@ mod tests {
         near(normal_quantile(0.975), 1.959_963_984_540_054, 1e-14);
         near(normal_quantile(0.05), -1.644_853_626_951_472_6, 1e-14);
         assert!(normal_quantile(0.5).abs() < 1e-15);
+        near(normal_upper_tail(1.959_963_984_540_054), 0.025, 1e-13);
+        near(normal_upper_tail(0.0), 0.5, 1e-15);
     }
 
     #[test]

@@ -189,6 +189,18 @@ impl Override {
         Self { path: 0..8, implied: Some("matrix.trials"), value: 9..text.len(), text }
     }
 
+    /// The change that was shown as `text`: what a stored plan holds of the command line.
+    ///
+    /// # Errors
+    /// If nothing is shown like that.
+    pub fn shown(text: &str) -> Result<Self, OverrideError> {
+        match (text.strip_prefix("--set "), text.strip_prefix("--trials ").map(str::parse)) {
+            (Some(argument), _) => Self::set(argument),
+            (None, Some(Ok(trials))) => Ok(Self::trials(trials)),
+            (None, Some(Err(_)) | None) => Err(OverrideError(text.to_owned())),
+        }
+    }
+
     /// Writes the value into the document; a value that is not TOML is taken as a string.
     pub(super) fn apply(&self, root: &mut Node, sources: &mut Sources, problems: &mut Problems) {
         let source = sources.add_argument(&self.text);

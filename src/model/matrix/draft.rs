@@ -109,6 +109,11 @@ impl Draft {
         }
     }
 
+    /// The settings so far, for changes that are no level of an axis: a part of a sequence, a revision.
+    pub fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
     /// The settings with every variable filled in.
     pub fn finish(self) -> Settings {
         let Self { mut settings, mut variables } = self;

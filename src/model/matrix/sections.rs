@@ -197,8 +197,14 @@ pub struct Board {
     pub spurious_rate: f64,
     /// Part of the boots in which the fault cannot happen at all.
     pub boot_lottery: f64,
-    /// Change of every rate from the first to the last trial, as a part of it (-1 to 1).
+    /// Change of every rate over the first 40 trials, as a part of it (-1 to 1); then it stays.
     pub drift: f64,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self { minutes_per_boot: 2.0, minutes_per_trial: 1.0, spurious_rate: 0.0, boot_lottery: 0.0, drift: 0.0 }
+    }
 }
 
 /// The sections as found.
@@ -561,12 +567,13 @@ fn board(node: &Node, problems: &mut Problems) -> Option<Board> {
         Some(node) => number(node, range, problems),
         None => Some(default),
     };
+    let usual = Board::default();
     let board = Board {
-        minutes_per_boot: figure("minutes_per_boot", 0.0..=1440.0, 2.0)?,
-        minutes_per_trial: figure("minutes_per_trial", 0.0..=1440.0, 1.0)?,
-        spurious_rate: figure("spurious_rate", 0.0..=1.0, 0.0)?,
-        boot_lottery: figure("boot_lottery", 0.0..=1.0, 0.0)?,
-        drift: figure("drift", -1.0..=1.0, 0.0)?,
+        minutes_per_boot: figure("minutes_per_boot", 0.0..=1440.0, usual.minutes_per_boot)?,
+        minutes_per_trial: figure("minutes_per_trial", 0.0..=1440.0, usual.minutes_per_trial)?,
+        spurious_rate: figure("spurious_rate", 0.0..=1.0, usual.spurious_rate)?,
+        boot_lottery: figure("boot_lottery", 0.0..=1.0, usual.boot_lottery)?,
+        drift: figure("drift", -1.0..=1.0, usual.drift)?,
     };
     reader.finish(problems);
     Some(board)

@@ -28,6 +28,7 @@ use crate::perform::supervise::pipes::{self, Now, readable, writable};
 use crate::perform::supervise::replies::{Replies, Said};
 use crate::perform::supervise::spawn::{Newborn, working_directory};
 use crate::perform::supervise::streams::{READ_BYTES, READS_MAX, Streams};
+use crate::perform::supervise::tracer::Tracer;
 use crate::perform::supervise::{ChildEvent, SETTLE_STAGE};
 
 /// How long after its child's end a trial's other processes may finish by themselves and its pipes may stay open.
@@ -87,6 +88,8 @@ pub(super) struct Birth {
     pub(super) newborn: Newborn,
     /// It and its descendants.
     pub(super) family: Family,
+    /// Its tracer, if it has one.
+    pub(super) tracer: Option<Tracer>,
 }
 
 /// The child of one trial. Dropped before its end it is killed.
@@ -105,6 +108,8 @@ pub struct Child {
     torn: Option<String>,
     streams: Streams,
     family: Family,
+    /// Sees a fatal signal before the child does.
+    tracer: Option<Tracer>,
     /// The processes and threads that were seen in the trial.
     members: BTreeSet<u32>,
     first_look: FirstLook,
@@ -123,7 +128,7 @@ pub struct Child {
 impl Child {
     /// Takes charge of a newborn. Must be called in the runtime's context.
     pub(super) fn new(birth: Birth, launch: Launch<'_>) -> io::Result<Self> {
-        let Birth { born, newborn, family } = birth;
+        let Birth { born, newborn, family, tracer } = birth;
         newborn.conversation.set_nonblocking(true)?;
         let streams = Streams::new(newborn.source, &launch, born)?;
         let cwd = working_directory(&launch).into();
@@ -148,6 +153,7 @@ impl Child {
             torn: None,
             streams,
             family,
+            tracer,
             members: BTreeSet::from([newborn.pid.as_raw_nonzero().get().unsigned_abs()]),
             first_look: FirstLook::default(),
             stage_since: born,
@@ -376,7 +382,11 @@ impl Child {
             return;
         }
         let now = Instant::now();
-        match os::try_reap(self.pid) {
+        let reaped = match &mut self.tracer {
+            Some(tracer) => tracer.poll(),
+            None => os::try_reap(self.pid),
+        };
+        match reaped {
             Ok(None) => return,
             Ok(Some(reaped)) => {
                 self.outcome.exit = exit(reaped.status);
@@ -384,6 +394,7 @@ impl Child {
             }
             Err(error) => self.not_started = Some(format!("its exit status was lost: {error}")),
         }
+        self.outcome.crash = self.tracer.as_mut().and_then(Tracer::take).map(Box::new);
         self.outcome.duration_ms = millis(now - self.born);
         self.close_stage(now);
         self.phase = Phase::Draining { until: now + LEAK_GRACE };

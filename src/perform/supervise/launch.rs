@@ -7,7 +7,7 @@ use regex::bytes::Regex;
 
 use crate::model::journal::Invoker;
 use crate::model::protocol::Request;
-use crate::model::settings::{Cpus, NumberRange, OutputKind};
+use crate::model::settings::{Cpus, NumberRange, Observer, OutputKind};
 use crate::model::verdict::StageName;
 use crate::perform::processes::RunMark;
 
@@ -38,6 +38,8 @@ pub struct Launch<'a> {
     pub deadlines: Deadlines,
     /// How many bytes of each output stream are kept, see [`OUTPUT_BYTES_MAX`].
     pub output_bytes_max: u64,
+    /// What watches it from inside its machine.
+    pub observer: Observer,
     /// As whom and with which environment it runs; absent: as the harness itself.
     pub invoker: Option<&'a Invoker>,
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::model::allocator::AllocError;
-use crate::model::protocol::{Failure, FailureKind};
+use crate::model::protocol::{Failure, FailureKind, MemoryRefused};
 use crate::workload::spec::LayerError;
 
 /// A compute capability, such as 8.7.
@@ -105,6 +105,8 @@ pub enum GpuError {
         allocated: u64,
         /// The bytes held from the driver then.
         reserved: u64,
+        /// What the driver was asked for, and what it called free afterwards, if it was asked.
+        memory: Option<MemoryRefused>,
     },
     /// Buffers that a kernel would overrun.
     #[error("cannot launch {kernel}: {what} has {got} bytes and needs {needed}")]
@@ -186,7 +188,8 @@ impl GpuError {
         };
         let is_image = matches!(self, Self::NoKernelImage { .. });
         let text = if is_image { format!("no-kernel-image: {self}") } else { self.to_string() };
-        Failure { kind: self.kind(), call, code, text }
+        let memory = if let Self::OutOfMemory { memory, .. } = self { *memory } else { None };
+        Failure { kind: self.kind(), call, code, memory, text }
     }
 }
 
@@ -194,7 +197,7 @@ impl From<AllocError<GpuError>> for GpuError {
     fn from(error: AllocError<GpuError>) -> Self {
         match error {
             AllocError::OutOfMemory { requested, usage, .. } => {
-                Self::OutOfMemory { requested, allocated: usage.allocated, reserved: usage.reserved }
+                Self::OutOfMemory { requested, allocated: usage.allocated, reserved: usage.reserved, memory: None }
             }
             AllocError::Fault(fault) => fault,
         }

@@ -16,11 +16,12 @@ use super::driver::{Context, Plain, Stream, Timer, bytes_of, bytes_of_mut};
 use super::error::GpuError;
 use super::kernels::{DeviceBuffer, Kernels, Packing, Tuning};
 use super::memory::GpuAllocator;
-use crate::model::allocator::{BlockHandle, Usage};
+use crate::model::allocator::{AllocError, BlockHandle, Usage};
 use crate::model::linear4bit_program::{
     Buffer, DeviceModel, LayerIndex, LayerStage, Linear4bitMemory, Operation, ProgramSink, Role,
 };
 use crate::model::outcome::PeakMemory;
+use crate::model::protocol::MemoryRefused;
 use crate::model::settings::{FloatType, Init, KernelSet};
 use crate::workload::fast::zeroed;
 use crate::workload::host_weight::{HostWeight, WeightSource};
@@ -393,12 +394,19 @@ impl Executor {
         Ok(())
     }
 
+    /// Asks at once what the driver calls free: a moment later the buffers of this trial are given back.
+    fn with_free_memory(&self, error: AllocError<GpuError>) -> GpuError {
+        let AllocError::OutOfMemory { requested, segment: asked, usage } = error else { return error.into() };
+        let memory = self.context.memory_info().ok().map(|(free, _)| MemoryRefused { asked, free });
+        GpuError::OutOfMemory { requested, allocated: usage.allocated, reserved: usage.reserved, memory }
+    }
+
     fn alloc(&mut self, buffer: Buffer, bytes: u64) -> Result<(), GpuError> {
         self.last = buffer.role;
         if self.is_spared(buffer.role) {
             return Ok(());
         }
-        let block = self.allocator.alloc(bytes)?;
+        let block = self.allocator.alloc(bytes).map_err(|error| self.with_free_memory(error))?;
         let place = DeviceBuffer { address: self.allocator.address(&block), bytes };
         self.held.insert(buffer, Held { block, buffer: place });
         self.note_peak();

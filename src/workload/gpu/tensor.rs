@@ -23,7 +23,7 @@ impl Tensor {
     /// # Errors
     /// [`GpuError::OutOfMemory`], or the driver's.
     pub fn new(context: &Rc<Context>, bytes: u64) -> Result<Self, GpuError> {
-        let none = GpuError::OutOfMemory { requested: bytes, allocated: 0, reserved: 0 };
+        let none = GpuError::OutOfMemory { requested: bytes, allocated: 0, reserved: 0, memory: None };
         let address = context.alloc(bytes.max(1))?.ok_or(none)?;
         Ok(Self { context: context.clone(), buffer: DeviceBuffer { address, bytes } })
     }

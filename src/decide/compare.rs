@@ -1,0 +1,447 @@
+//! Comparing two levels of a factor: does it make a difference, and does the data allow the question at all?
+//!
+//! Owns the course of a comparison: trials become [`Observation`]s, the guard ([`guard`]) looks for whatever else differs
+//! between the levels, like is compared with like exactly, and the answer is put into the words of one of nine
+//! conclusions, with the cheapest trials that would say more. It must not know where journals are or how text is laid
+//! out.
+//!
+//! Two questions are kept apart. Whether a level faults *at all* is answered by one matching fault, whatever the comparison
+//! says; whether it faults *more often* than the other needs all of the above.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::decide::report::Rate;
+use crate::decide::stats::{
+    Arms, Confidence, Counts, E_THRESHOLD, EValue, Method, barnard, boschloo, chance_first_is_larger, fisher_mid,
+    mann_whitney, mantel_haenszel, miettinen_nurminen, newcombe,
+};
+use crate::model::verdict::Provenance;
+use crate::model::words::words;
+
+pub mod guard;
+mod levels;
+mod needs;
+mod observation;
+mod units;
+mod words;
+
+pub use guard::{FactorCheck, Guarded, Separation, Standing, Stratum};
+pub use levels::{COMPARISONS_SCHEMA, Comparisons, Design, LevelError, compare_pairs, factor_of, levels_of, pairs};
+pub use needs::Need;
+pub use observation::{
+    Block, CollectError, Collector, Counting, ORDER, Observation, RunUnderComparison, STATE, TEMPERATURE,
+    signature_words,
+};
+pub use units::Clustering;
+pub use words::p_words;
+
+/// Name and version of the format of a comparison.
+pub const COMPARISON_SCHEMA: &str = "jetfault.comparison/1";
+
+/// The p up to which a difference is called established.
+pub const ALPHA: f64 = 0.05;
+
+/// The p up to which a difference is called suggestive.
+pub const SUGGESTIVE: f64 = 0.2;
+
+/// The overlap of a factor below which the levels are called imbalanced in it.
+pub const BALANCED: f64 = 0.8;
+
+words! {
+    /// What a comparison comes to.
+    Conclusion {
+        /// One of the levels has no counted trial.
+        NoData = "NO_DATA",
+        /// Another factor has no level in common between the two: the difference may be all its doing.
+        Confounded = "CONFOUNDED",
+        /// Another factor was not recorded.
+        UnknownFactor = "UNKNOWN_FACTOR",
+        /// No result of so few trials could have shown a difference.
+        Underpowered = "UNDERPOWERED",
+        /// Every stratum has only faults or only clean trials.
+        Uninformative = "UNINFORMATIVE",
+        /// The levels differ.
+        Established = "ESTABLISHED",
+        /// The levels differ, and one ran after the other.
+        OrderConfounded = "ORDER_CONFOUNDED",
+        /// There may be a difference.
+        Suggestive = "SUGGESTIVE",
+        /// No difference is shown, which is not to say that there is none.
+        NotShown = "NOT_SHOWN",
+    }
+}
+
+impl Conclusion {
+    /// Whether the question is answered.
+    pub fn is_decided(self) -> bool {
+        match self {
+            Self::Established => true,
+            Self::NoData
+            | Self::Confounded
+            | Self::UnknownFactor
+            | Self::Underpowered
+            | Self::Uninformative
+            | Self::OrderConfounded
+            | Self::Suggestive
+            | Self::NotShown => false,
+        }
+    }
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// The factor.
+    pub factor: String,
+    /// One of its levels, as a rule the baseline's.
+    pub a: String,
+    /// The other.
+    pub b: String,
+    /// The factors that cells are made of: the axes. The others are conditions.
+    pub axes: BTreeSet<String>,
+    /// Whether what was seen decided how many trials there are: then only a test that may be looked at often is valid.
+    pub peeked: bool,
+}
+
+/// One level.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Level {
+    /// Its label.
+    pub label: String,
+    /// Its counted trials, with what they say about its rate.
+    pub rate: Rate,
+    /// Trials in no rate.
+    pub excluded: u64,
+    /// What may be said of it alone.
+    pub says: String,
+}
+
+/// The tests.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Tests {
+    /// Two-sided p of all trials in one table, whatever else differs between them: not to be relied on.
+    pub crude_p: f64,
+    /// The smallest two-sided p that so many like trials could have given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smallest_p: Option<f64>,
+    /// Two-sided p of the exact stratified test: like compared with like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p: Option<f64>,
+    /// The same, adjusted by Holm for the other levels compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holm_p: Option<f64>,
+    /// Strata with faults and clean trials of both levels together.
+    pub informative: usize,
+    /// The larger of the e-values of both directions, over interleaved blocks; absent without a complete block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub e_value: Option<f64>,
+    /// How many complete blocks there are.
+    pub blocks: u64,
+}
+
+/// Second figures, for those who know what they may be used for; none of them decides.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Second {
+    /// Two-sided p of Boschloo's test; one table only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boschloo_p: Option<f64>,
+    /// Two-sided p of Barnard's test; one table only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub barnard_p: Option<f64>,
+    /// Two-sided mid-p of Fisher's test; one table only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mid_p: Option<f64>,
+    /// Newcombe's 95 % interval of the difference; one table only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newcombe: Option<(f64, f64)>,
+    /// Miettinen's and Nurminen's; one table only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub miettinen_nurminen: Option<(f64, f64)>,
+    /// The chance that the first rate is larger, with Jeffreys priors; one table only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chance_first_is_larger: Option<f64>,
+    /// χ² of Mantel and Haenszel; several informative strata without an empty cell only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mantel_haenszel_chi_square: Option<f64>,
+    /// Their common odds ratio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mantel_haenszel_odds_ratio: Option<f64>,
+}
+
+/// A comparison of two levels.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// [`COMPARISON_SCHEMA`].
+    pub schema: String,
+    /// The factor.
+    pub factor: String,
+    /// Where the numbers come from; of different provenance there are different comparisons.
+    pub provenance: Provenance,
+    /// What it comes to.
+    pub conclusion: Conclusion,
+    /// The conclusion in a sentence that carries its reason.
+    pub headline: String,
+    /// The first level.
+    pub a: Level,
+    /// The second level.
+    pub b: Level,
+    /// The tests.
+    pub tests: Tests,
+    /// Second figures.
+    pub second: Second,
+    /// The other factors.
+    pub factors: Vec<FactorCheck>,
+    /// Numbers that separate the levels, such as the order of the trials.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub separated: Vec<Separation>,
+    /// Trials of both levels that are alike in every other factor.
+    pub strata: Vec<Stratum>,
+    /// How warm trials cluster in boots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clustering: Option<Clustering>,
+    /// What must be known to read it rightly.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// The cheapest trials that would say more, the cheapest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<Need>,
+}
+
+impl Comparison {
+    /// The comparison as `--format json` prints it.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut json = serde_json::to_vec_pretty(self).expect("a comparison has string keys and finite numbers");
+        json.push(b'\n');
+        json
+    }
+}
+
+/// Compares the levels of `question` over `observations` of one provenance, in the order in which they ran.
+pub fn compare(observations: &[Observation], question: &Question, provenance: Provenance) -> Comparison {
+    let of_levels: Vec<&Observation> = observations
+        .iter()
+        .filter(|observation| question.side(observation).is_some() && observation.provenance == provenance)
+        .collect();
+    let (of_levels, left_out) = with_counterpart(of_levels, question);
+    let units = units::units(&of_levels, question);
+    let guarded = guard::guard(&units.observations, question);
+    let e = EValues::of(&of_levels, question);
+    let conclusion = e.confirm(guarded.conclusion, question);
+    let mut comparison = Comparison {
+        schema: COMPARISON_SCHEMA.to_owned(),
+        factor: question.factor.clone(),
+        provenance,
+        conclusion,
+        headline: String::new(),
+        a: level(&of_levels, question, Side::A),
+        b: level(&of_levels, question, Side::B),
+        tests: Tests {
+            crude_p: guarded.crude_p,
+            smallest_p: guarded.smallest_p,
+            p: guarded.stratified.map(|stratified| stratified.tails.two_sided),
+            holm_p: None,
+            informative: guarded.stratified.map_or(0, |stratified| stratified.informative),
+            e_value: (e.blocks > 0).then(|| e.larger()),
+            blocks: e.blocks,
+        },
+        second: second(&guarded.strata),
+        factors: guarded.factors.clone(),
+        separated: guarded.separated.clone(),
+        strata: guarded.strata.clone(),
+        clustering: units.clustering,
+        notes: Vec::new(),
+        needs: needs::needs(&guarded, conclusion, question),
+    };
+    words::put(&mut comparison, &Trials { compared: &of_levels, left_out }, &guarded, question);
+    comparison
+}
+
+/// The trials of a comparison.
+struct Trials<'o> {
+    /// Those that are compared.
+    compared: &'o [&'o Observation],
+    /// How many others have one of the levels, in cells without a counterpart.
+    left_out: usize,
+}
+
+/// The trials of cells that have a counterpart of the other level, alike in every axis, and how many others there are.
+/// Where no cell has one, all: the guard then says what differs. All too where the factor is no axis but a condition,
+/// which any cell meets.
+fn with_counterpart<'o>(trials: Vec<&'o Observation>, question: &Question) -> (Vec<&'o Observation>, usize) {
+    if !question.axes.contains(&question.factor) {
+        return (trials, 0);
+    }
+    let cell = |trial: &'o Observation| -> Vec<&'o Option<String>> {
+        let axes = question.axes.iter().filter(|axis| **axis != question.factor);
+        axes.filter_map(|axis| trial.factors.get(axis)).collect()
+    };
+    let mut sides: BTreeMap<Vec<&Option<String>>, BTreeSet<Side>> = BTreeMap::new();
+    for trial in trials.iter().filter(|trial| trial.counting.is_counted()) {
+        sides.entry(cell(trial)).or_default().extend(question.side(trial));
+    }
+    let is_paired = |trial: &&'o Observation| sides.get(&cell(trial)).is_some_and(|sides| sides.len() == 2);
+    if !trials.iter().any(is_paired) {
+        return (trials, 0);
+    }
+    let all = trials.len();
+    let paired: Vec<&Observation> = trials.into_iter().filter(is_paired).collect();
+    let left_out = all - paired.len();
+    (paired, left_out)
+}
+
+/// One of the two levels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// The first.
+    A,
+    /// The second.
+    B,
+}
+
+impl Question {
+    /// Which level `observation` has of the factor, if it is one of the two.
+    pub fn side(&self, observation: &Observation) -> Option<Side> {
+        let level = observation.factors.get(&self.factor)?.as_ref()?;
+        if *level == self.a { Some(Side::A) } else { (*level == self.b).then_some(Side::B) }
+    }
+
+    /// How the trials are counted.
+    fn method(&self) -> Method {
+        if self.peeked { Method::ConfidenceSequence } else { Method::ClopperPearson }
+    }
+
+    /// The label of a level.
+    fn label(&self, side: Side) -> &str {
+        match side {
+            Side::A => &self.a,
+            Side::B => &self.b,
+        }
+    }
+}
+
+/// The counted trials of a level.
+fn counts(observations: &[&Observation], question: &Question, side: Side) -> Counts {
+    let of_side = observations.iter().filter(|observation| question.side(observation) == Some(side));
+    of_side.fold(Counts::default(), |counts, observation| observation.counting.added_to(counts))
+}
+
+fn level(observations: &[&Observation], question: &Question, side: Side) -> Level {
+    let of_side = observations.iter().filter(|observation| question.side(observation) == Some(side));
+    Level {
+        label: question.label(side).to_owned(),
+        rate: Rate::of(counts(observations, question, side), question.method()),
+        excluded: of_side.filter(|observation| !observation.counting.is_counted()).count() as u64,
+        says: String::new(),
+    }
+}
+
+/// The e-values of both directions over the interleaved blocks. Each is a claim of its own: "the first faults more often"
+/// is wrong at most 5 % of the time, and so is the contrary.
+#[derive(Debug, Default)]
+struct EValues {
+    first_is_higher: EValue,
+    second_is_higher: EValue,
+    blocks: u64,
+}
+
+impl EValues {
+    /// Over the blocks of `observations` that hold both levels under like conditions.
+    fn of(observations: &[&Observation], question: &Question) -> Self {
+        /// A block and the factors, but for the one compared, that its trials have in common.
+        type Key<'o> = (&'o Block, Vec<(&'o String, &'o Option<String>)>);
+        let mut blocks: BTreeMap<Key<'_>, Arms> = BTreeMap::new();
+        let mut order = Vec::new();
+        for observation in observations {
+            let (Some(block), Some(side)) = (&observation.block, question.side(observation)) else { continue };
+            let others = observation.factors.iter().filter(|(name, _)| **name != question.factor).collect();
+            let key = (block, others);
+            if !blocks.contains_key(&key) {
+                order.push(key.clone());
+            }
+            let arms = blocks.entry(key).or_default();
+            match side {
+                Side::A => arms.a = observation.counting.added_to(arms.a),
+                Side::B => arms.b = observation.counting.added_to(arms.b),
+            }
+        }
+        let mut e = Self::default();
+        for key in order {
+            let block = blocks[&key];
+            if block.a.counted() > 0 && block.b.counted() > 0 {
+                e.first_is_higher.add(block);
+                e.second_is_higher.add(block.swapped());
+                e.blocks += 1;
+            }
+        }
+        e
+    }
+
+    fn larger(&self) -> f64 {
+        self.first_is_higher.value().max(self.second_is_higher.value())
+    }
+
+    /// The conclusion of trials whose number depended on what was seen: the exact test may then not establish anything,
+    /// and the e-value may.
+    fn confirm(&self, by_exact_test: Conclusion, question: &Question) -> Conclusion {
+        let is_shown = self.larger() >= E_THRESHOLD;
+        match by_exact_test {
+            _ if !question.peeked => by_exact_test,
+            Conclusion::Established if !is_shown => Conclusion::Suggestive,
+            Conclusion::Underpowered | Conclusion::Suggestive | Conclusion::NotShown if is_shown => {
+                Conclusion::Established
+            }
+            Conclusion::NoData
+            | Conclusion::Confounded
+            | Conclusion::UnknownFactor
+            | Conclusion::Underpowered
+            | Conclusion::Uninformative
+            | Conclusion::Established
+            | Conclusion::OrderConfounded
+            | Conclusion::Suggestive
+            | Conclusion::NotShown => by_exact_test,
+        }
+    }
+}
+
+fn second(strata: &[Stratum]) -> Second {
+    let tables: Vec<Arms> = strata.iter().map(|stratum| stratum.arms()).collect();
+    if let [table] = tables[..] {
+        let ends = |interval: crate::decide::stats::Interval| (interval.low, interval.high);
+        return Second {
+            boschloo_p: boschloo(table).map(|tails| tails.two_sided),
+            barnard_p: barnard(table).map(|barnard| barnard.two_sided),
+            mid_p: Some(fisher_mid(table).two_sided),
+            newcombe: Some(ends(newcombe(table, Confidence::P95))),
+            miettinen_nurminen: Some(ends(miettinen_nurminen(table, Confidence::P95))),
+            chance_first_is_larger: Some(chance_first_is_larger(table)),
+            ..Second::default()
+        };
+    }
+    let sum = tables.iter().fold(Arms::default(), |sum, table| sum.plus(*table));
+    let has_empty_cell = [sum.a.faults, sum.a.clean, sum.b.faults, sum.b.clean].contains(&0);
+    if tables.len() < 2 || has_empty_cell {
+        return Second::default();
+    }
+    let estimate = mantel_haenszel(&tables);
+    Second {
+        mantel_haenszel_chi_square: Some(estimate.chi_square),
+        mantel_haenszel_odds_ratio: estimate.odds_ratio.is_finite().then_some(estimate.odds_ratio),
+        ..Second::default()
+    }
+}
+
+/// Whether the faults of one level came earlier or later than its clean trials: the two-sided p of the order, if there
+/// are both.
+fn drift(observations: &[&Observation], question: &Question, side: Side) -> Option<f64> {
+    let order = |wanted: Counting| -> Vec<f64> {
+        let of_side = observations.iter().filter(|observation| question.side(observation) == Some(side));
+        let of_kind = of_side.filter(|observation| observation.counting == wanted);
+        of_kind.filter_map(|observation| observation.figures.get(ORDER).copied()).collect()
+    };
+    mann_whitney(&order(Counting::Fault), &order(Counting::Clean)).map(|test| test.p)
+}
+
+#[cfg(test)]
+mod tests;

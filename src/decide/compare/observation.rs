@@ -1,0 +1,405 @@
+//! A trial as a comparison sees it: how it is counted, and everything that may have made the difference.
+//!
+//! Owns what counts as a factor of a stored trial. A factor that no trial has a value of cannot be guarded and is left
+//! out, but for the start state, whose absence must be said.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::decide::plan::{CellRole, Plan};
+use crate::decide::result::{StartedAt, TrialResult};
+use crate::decide::stats::Counts;
+use crate::model::ids::{BootId, RunId, TrialId};
+use crate::model::journal::Launcher;
+use crate::model::matrix::Knob;
+use crate::model::settings::Start;
+use crate::model::start_state::{ColdProof, PriorEnd, StartState};
+use crate::model::verdict::{Counted, Judgement, Provenance, Role, Verdict};
+
+/// The factor that says in which state a trial started. It stands for the axis `start`, which says what was asked for.
+pub const STATE: &str = "state";
+
+/// The figure that says when a trial ran, as a rank.
+pub const ORDER: &str = "order";
+
+/// The figure that says how hot the machine became.
+pub const TEMPERATURE: &str = "temp_c_max";
+
+/// Facts of a machine that are factors, by their name in a report.
+const MACHINE_FACTORS: [(&str, &str); 5] =
+    [("l4t", "l4t"), ("kernel", "kernel"), ("driver", "driver"), ("cuda", "cuda"), ("power mode", "power_mode")];
+
+/// A device that a transcription does not name.
+const UNRECORDED: &str = "unrecorded";
+
+/// How a trial is counted in a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counting {
+    /// It has the fault in question.
+    Fault,
+    /// It has no fault.
+    Clean,
+    /// It is in no rate.
+    Excluded,
+    /// It has another fault.
+    OtherFault,
+}
+
+impl Counting {
+    /// Whether it is in the rate.
+    pub fn is_counted(self) -> bool {
+        match self {
+            Self::Fault | Self::Clean => true,
+            Self::Excluded | Self::OtherFault => false,
+        }
+    }
+
+    /// `counts` with this trial.
+    pub fn added_to(self, counts: Counts) -> Counts {
+        match self {
+            Self::Fault => Counts { faults: counts.faults + 1, ..counts },
+            Self::Clean => Counts { clean: counts.clean + 1, ..counts },
+            Self::Excluded | Self::OtherFault => counts,
+        }
+    }
+}
+
+/// One round of a run: its trials ran in an order drawn from the seed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Block {
+    /// The run.
+    pub run: RunId,
+    /// The round.
+    pub round: u32,
+}
+
+/// A trial as a comparison sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// How it is counted.
+    pub counting: Counting,
+    /// Its factors; `None` where the level was not recorded.
+    pub factors: BTreeMap<String, Option<String>>,
+    /// Its numbers, by name with the unit last.
+    pub figures: BTreeMap<String, f64>,
+    /// The boot in which it ran; a transcription has none.
+    pub boot: Option<BootId>,
+    /// How many trials of ours had started in that boot before it.
+    pub position: u32,
+    /// Its block; a transcription has none.
+    pub block: Option<Block>,
+    /// Where its numbers come from.
+    pub provenance: Provenance,
+    /// For a fault: what makes it the same as another, without the stage.
+    pub signature: Option<String>,
+}
+
+impl Observation {
+    /// Whether it is known to have this level of this factor.
+    pub fn has(&self, factor: &str, level: &str) -> bool {
+        self.factors.get(factor).is_some_and(|own| own.as_deref() == Some(level))
+    }
+}
+
+/// Trials that cannot be put into one comparison.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CollectError {
+    /// A result that belongs to another plan.
+    #[error("trial {0} is of a cell that is not in the plan")]
+    Stray(TrialId),
+    /// Faults of several kinds.
+    #[error("the faults have several signatures: {}", .0.join(", "))]
+    MixedSignatures(Vec<String>),
+    /// No fault is of the kind asked for.
+    #[error("no fault has the signature {asked:?}: {}", if .there.is_empty() { "there are none".into() } else { .there.join(", ") })]
+    NoSuchSignature {
+        /// What was asked for.
+        asked: String,
+        /// What there is.
+        there: Vec<String>,
+    },
+}
+
+/// A run whose trials are compared.
+#[derive(Debug, Clone)]
+pub struct RunUnderComparison {
+    /// The run.
+    pub id: RunId,
+    /// Its plan.
+    pub plan: Plan,
+    /// What its machine says about itself, by the names that a report uses.
+    pub machine: BTreeMap<String, String>,
+}
+
+/// Collects the trials of several runs, in the order in which they are named.
+#[derive(Debug)]
+pub struct Collector<'r> {
+    runs: &'r [RunUnderComparison],
+    /// Every axis of any run.
+    axes: BTreeSet<&'r str>,
+    /// Settings that are the same in all cells of each run and not the same in all runs, by run.
+    fixed: Vec<BTreeMap<String, String>>,
+    observations: Vec<Observation>,
+}
+
+impl<'r> Collector<'r> {
+    /// Before the first trial.
+    pub fn new(runs: &'r [RunUnderComparison]) -> Self {
+        let cells = runs.iter().flat_map(|run| &run.plan.cells);
+        let axes: BTreeSet<&str> = cells.flat_map(|cell| cell.levels.keys().map(String::as_str)).collect();
+        Self { runs, fixed: fixed_differences(runs, &axes), axes, observations: Vec::new() }
+    }
+
+    /// The axes of all runs.
+    pub fn axes(&self) -> BTreeSet<String> {
+        self.axes.iter().map(|axis| (*axis).to_owned()).filter(|axis| axis != Knob::Start.as_str()).collect()
+    }
+
+    /// Takes note of a trial of run number `run`.
+    ///
+    /// # Errors
+    /// If its cell is not in the plan.
+    pub fn add(&mut self, run: usize, result: &TrialResult) -> Result<(), CollectError> {
+        let plan = &self.runs[run].plan;
+        let cell = plan.cell(&result.trial.cell).ok_or_else(|| CollectError::Stray(result.trial.clone()))?;
+        let Some(started) = &result.started else { return Ok(()) };
+        if cell.role != CellRole::Sample || started.started.role != Role::Sample {
+            return Ok(());
+        }
+        let provenance = started.started.provenance;
+        let is_placed = provenance != Provenance::Transcribed;
+        // Of a transcription only the time is told at which it was published; its boots are made up.
+        let order = if is_placed { self.observations.len() as f64 } else { started.wall.0.timestamp_millis() as f64 };
+        self.observations.push(Observation {
+            counting: counting(result.judgement.verdict),
+            factors: self.factors(run, result, started),
+            figures: figures(result, started, cell.predicted.as_ref(), order),
+            boot: is_placed.then(|| started.boot.clone()),
+            position: started.started.position,
+            block: is_placed.then(|| Block { run: self.runs[run].id.clone(), round: result.trial.round }),
+            provenance,
+            signature: (result.judgement.verdict.counted() == Counted::Fault)
+                .then(|| signature_words(&result.judgement)),
+        });
+        Ok(())
+    }
+
+    fn factors(&self, run: usize, result: &TrialResult, started: &StartedAt) -> BTreeMap<String, Option<String>> {
+        let RunUnderComparison { plan, machine, .. } = &self.runs[run];
+        let cell = plan.cell(&result.trial.cell).expect("looked up by the caller");
+        let mut factors = BTreeMap::new();
+        for (name, factor) in MACHINE_FACTORS {
+            factors.insert(factor.to_owned(), machine.get(name).cloned());
+        }
+        factors.extend(plan.factors.iter().map(|(name, level)| (name.clone(), Some(level.clone()))));
+        factors.extend(self.fixed[run].iter().map(|(name, level)| (name.clone(), Some(level.clone()))));
+        for axis in &self.axes {
+            let level = cell.levels.get(*axis).cloned().or_else(|| level_without_axis(plan, axis));
+            factors.insert((*axis).to_owned(), level);
+        }
+        let conditions = &started.started.conditions;
+        factors.extend(conditions.settings.iter().map(|(name, value)| (name.clone(), Some(value.clone()))));
+        let device = Some(started.started.device.to_string()).filter(|device| device != UNRECORDED);
+        factors.insert("device".into(), device);
+        factors.insert("launcher".into(), launcher(started));
+        factors.insert("prior_end".into(), conditions.prior_end.and_then(prior_end));
+        factors.remove(Knob::Start.as_str());
+        factors.insert(STATE.into(), conditions.start.as_ref().and_then(state));
+        factors
+    }
+
+    /// The observations that are to be kept, counted for the fault with the signature that begins with `signature`;
+    /// without one, for the only kind of fault that there is among them.
+    ///
+    /// # Errors
+    /// If the faults are of several kinds and none was named, or none is of the kind named.
+    pub fn finish(
+        mut self,
+        keep: impl Fn(&Observation) -> bool,
+        signature: Option<&str>,
+    ) -> Result<Vec<Observation>, CollectError> {
+        self.observations.retain(keep);
+        let kinds: BTreeMap<&String, usize> = self
+            .observations
+            .iter()
+            .filter_map(|observation| observation.signature.as_ref())
+            .fold(BTreeMap::new(), |mut kinds, kind| {
+                *kinds.entry(kind).or_default() += 1;
+                kinds
+            });
+        let listed = || kinds.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
+        match signature {
+            None if kinds.len() > 1 => return Err(CollectError::MixedSignatures(listed())),
+            Some(asked) if !kinds.keys().any(|kind| kind.starts_with(asked)) => {
+                return Err(CollectError::NoSuchSignature { asked: asked.to_owned(), there: listed() });
+            }
+            None | Some(_) => {}
+        }
+        for observation in &mut self.observations {
+            let is_other = |kind: &String| signature.is_some_and(|asked| !kind.starts_with(asked));
+            if observation.signature.as_ref().is_some_and(is_other) {
+                observation.counting = Counting::OtherFault;
+            }
+        }
+        forget_unrecorded(&mut self.observations);
+        Ok(self.observations)
+    }
+}
+
+fn counting(verdict: Verdict) -> Counting {
+    match verdict.counted() {
+        Counted::Fault => Counting::Fault,
+        Counted::Clean => Counting::Clean,
+        Counted::Excluded => Counting::Excluded,
+    }
+}
+
+/// Takes out factors of which no trial has a level, but for the start state.
+fn forget_unrecorded(observations: &mut [Observation]) {
+    let known: BTreeSet<String> = observations
+        .iter()
+        .flat_map(|observation| observation.factors.iter().filter(|(_, level)| level.is_some()))
+        .map(|(name, _)| name.clone())
+        .chain([STATE.to_owned()])
+        .collect();
+    for observation in observations {
+        observation.factors.retain(|name, _| known.contains(name));
+    }
+}
+
+/// What makes the fault of `judgement` the same as another: its verdict, status and place. Not its stage, which moves by
+/// a few milliseconds from trial to trial.
+pub fn signature_words(judgement: &Judgement) -> String {
+    let mut words = judgement.verdict.to_string();
+    if let Some(signature) = &judgement.signature {
+        for part in [&signature.status, &signature.place].into_iter().flatten() {
+            words.push('/');
+            words.push_str(part);
+        }
+    }
+    words
+}
+
+/// The state in which a trial started: `cold`, `warm` after a finished trial of ours, `used` by something else.
+fn state(start: &StartState) -> Option<String> {
+    match start.cold {
+        ColdProof::Unknown => None,
+        ColdProof::Proven | ColdProof::Consistent => Some(Start::Cold.to_string()),
+        ColdProof::Not if start.warmed_by.is_some() => Some(Start::Warm.to_string()),
+        ColdProof::Not => Some("used".to_owned()),
+    }
+}
+
+fn prior_end(end: PriorEnd) -> Option<String> {
+    match end {
+        PriorEnd::Unknown => None,
+        PriorEnd::Planned | PriorEnd::Fault | PriorEnd::Power => Some(end.to_string()),
+    }
+}
+
+/// What started the harness; nobody knows it of a transcription.
+fn launcher(started: &StartedAt) -> Option<String> {
+    let word = match started.started.launcher {
+        Launcher::Shell => "shell",
+        Launcher::Service => "service",
+        Launcher::Ssh => "ssh",
+        Launcher::Ci => "ci",
+    };
+    (started.started.provenance != Provenance::Transcribed).then(|| word.to_owned())
+}
+
+/// The numbers of a trial.
+fn figures(
+    result: &TrialResult,
+    started: &StartedAt,
+    predicted: Option<&crate::decide::plan::PredictedPeak>,
+    order: f64,
+) -> BTreeMap<String, f64> {
+    let mut figures = BTreeMap::from([(ORDER.to_owned(), order)]);
+    let mut put = |name: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            figures.insert(name.to_owned(), value);
+        }
+    };
+    let positive = |bytes: u64| (bytes > 0).then_some(bytes as f64);
+    if started.started.provenance != Provenance::Transcribed {
+        put("position", Some(f64::from(started.started.position)));
+    }
+    put("uptime_ms", started.started.conditions.uptime_ms.map(|ms| ms as f64));
+    if let Some(predicted) = predicted {
+        put("predicted_allocated_bytes", positive(predicted.allocated_bytes));
+        put("predicted_reserved_bytes", positive(predicted.reserved_bytes));
+        put("predicted_host_plus_reserved_bytes", positive(predicted.host_plus_reserved_bytes));
+    }
+    if let Some(outcome) = &result.outcome {
+        let peak = outcome.peak_memory;
+        put("duration_ms", positive(outcome.duration_ms));
+        put("peak_host_bytes", positive(peak.host));
+        put("peak_allocated_bytes", positive(peak.device_allocated));
+        put("peak_reserved_bytes", positive(peak.device_reserved));
+        put("peak_host_plus_reserved_bytes", positive(peak.host_plus_reserved));
+        if let Some(telemetry) = &outcome.telemetry {
+            put(TEMPERATURE, telemetry.hottest.as_ref().map(|hottest| hottest.temp_c));
+            put("power_mw_max", telemetry.power_mw_max.values().max().map(|mw| *mw as f64));
+            put("available_bytes_min", telemetry.available_min.map(|bytes| bytes as f64));
+        }
+    }
+    figures
+}
+
+/// The level that the cells of a run have of an axis that its matrix does not have: what all its cells are set to, else
+/// the tool's default.
+fn level_without_axis(plan: &Plan, axis: &str) -> Option<String> {
+    let set = fixed_settings(plan).into_iter().find(|(path, _)| name_of(path) == axis).map(|(_, value)| value);
+    set.or_else(|| axis.parse::<Knob>().ok().map(|knob| knob.default_label().to_owned()))
+}
+
+/// Settings that each run fixes and in which the runs differ: factors that no matrix declares.
+fn fixed_differences(runs: &[RunUnderComparison], axes: &BTreeSet<&str>) -> Vec<BTreeMap<String, String>> {
+    let fixed: Vec<BTreeMap<String, String>> = runs.iter().map(|run| fixed_settings(&run.plan)).collect();
+    let Some(first) = fixed.first() else { return Vec::new() };
+    let differs = |path: &&String| {
+        !axes.contains(name_of(path))
+            && fixed.iter().all(|settings| settings.contains_key(*path))
+            && fixed.iter().any(|settings| settings[*path] != first[*path])
+    };
+    let paths: Vec<&String> = first.keys().filter(differs).collect();
+    let of = |settings: &BTreeMap<String, String>| {
+        paths.iter().map(|path| (name_of(path).to_owned(), settings[*path].clone())).collect()
+    };
+    fixed.iter().map(of).collect()
+}
+
+fn name_of(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+/// The settings that all cells of a plan have in common, by their path.
+fn fixed_settings(plan: &Plan) -> BTreeMap<String, String> {
+    let of = |cell: &crate::decide::plan::Cell| {
+        let settings = serde_json::from_slice(&cell.settings.canonical_json()).expect("written by us");
+        let mut leaves = BTreeMap::new();
+        flatten("", &settings, &mut leaves);
+        leaves
+    };
+    let mut cells = plan.cells.iter().filter(|cell| cell.role == CellRole::Sample).map(of);
+    let Some(mut common) = cells.next() else { return BTreeMap::new() };
+    for cell in cells {
+        common.retain(|path, value| cell.get(path) == Some(value));
+    }
+    common
+}
+
+fn flatten(path: &str, value: &Value, leaves: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(members) => members.iter().for_each(|(name, value)| {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            flatten(&path, value, leaves);
+        }),
+        Value::String(text) => drop(leaves.insert(path.to_owned(), text.clone())),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            drop(leaves.insert(path.to_owned(), value.to_string()));
+        }
+    }
+}

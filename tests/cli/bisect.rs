@@ -1,0 +1,240 @@
+//! Searches over real repositories and real children, with a test that fails only sometimes.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::bench::{Bench, PATIENCE, Said};
+
+/// A repository of `count` commits after the first, each with its number in the file `number`; from commit `bug` on,
+/// `test.sh` fails in 78 of 100 trials, by the name of the trial. Names and dates are fixed, so every commit has the
+/// same id on every machine, every trial the same name, and the whole search takes the same course.
+fn repository(bench: &Bench, count: u32, bug: u32) -> Vec<String> {
+    let repo = bench.path("repo");
+    fs::create_dir_all(&repo).unwrap();
+    let git = |args: &[&str], number: u32| git(&repo, args, number);
+    git(&["init", "--quiet", "--initial-branch=main"], 0);
+    let mut commits = Vec::new();
+    for number in 0..=count {
+        let rate = if number >= bug { 78 } else { 0 };
+        let test = format!(
+            "#!/bin/sh\ndraw=$(basename \"$1\" | cksum | cut -d ' ' -f 1)\n[ $((draw % 100)) -ge {rate} ] || exit 3\n"
+        );
+        fs::write(repo.join("test.sh"), test).unwrap();
+        fs::write(repo.join("number"), format!("{number}\n")).unwrap();
+        git(&["add", "."], number);
+        git(&["commit", "--quiet", "--message", &format!("commit {number}")], number);
+        commits.push(git(&["rev-parse", "HEAD"], number).trim().to_owned());
+    }
+    commits
+}
+
+fn git(repo: &Path, args: &[&str], number: u32) -> String {
+    let date = format!("2026-01-01T00:00:{number:02}Z");
+    let mut command = Command::new("git");
+    command.arg("-C").arg(repo).args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args);
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+    command.env("GIT_AUTHOR_DATE", &date).env("GIT_COMMITTER_DATE", &date);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn matrix(good: &str, bad: &str, more: &str) -> String {
+    format!(
+        "[matrix]\nname = \"since\"\ntrials = 1\nseed = 1\n[workload]\nkind = \"command\"\nargv = [\"sh\", \"{{rev.src}}/test.sh\", \
+         \"{{trial.dir}}\"]\nsettle = \"0s\"\n[revisions]\nrepo = \"repo\"\ngood = \"{good}\"\nbad = \"{bad}\"\n\
+         first_parent = true\n{more}"
+    )
+}
+
+const BISECT: [&str; 3] = ["bisect", "revisions", "--allow-root-workload"];
+
+fn bisect(bench: &Bench, file: &str, more: &[&str]) -> Said {
+    let args: Vec<&str> = BISECT.iter().chain(&[file]).chain(more).copied().collect();
+    bench.run(&args)
+}
+
+#[test]
+fn the_commit_that_brought_the_fault_is_found_and_the_checkout_is_left_alone() {
+    let bench = Bench::new();
+    let commits = repository(&bench, 16, 11);
+    let file = bench.write("since.toml", &matrix(&commits[0], "main", ""));
+    let said = bisect(&bench, &file, &[]);
+    said.ends(1);
+    assert!(said.out.contains(&format!("FIRST FAULTY REVISION: {} commit 11", &commits[11][..10])), "{}", said.out);
+    assert!(said.out.contains("likeliest answers") && said.out.contains("evidence"), "{}", said.out);
+    assert!(said.err.contains("left"), "each step says how many runs are left: {}", said.err);
+    assert_eq!(fs::read_to_string(bench.path("repo/number")).unwrap(), "16\n");
+    assert_eq!(git(&bench.path("repo"), &["status", "--porcelain"], 0), "");
+    // Asked again, it answers as before and runs nothing.
+    let journal = bench.journal("since-revisions-001");
+    let again = bisect(&bench, &file, &["--format", "json"]);
+    again.ends(1);
+    assert!(again.out.contains("\"finding\": \"found\"") && again.out.contains("jetfault.bisect/1"), "{}", again.out);
+    assert_eq!(bench.journal("since-revisions-001"), journal);
+}
+
+#[test]
+fn a_search_that_is_killed_at_every_step_finds_the_same() {
+    let bench = Bench::new();
+    let commits = repository(&bench, 16, 11);
+    let file = bench.write("since.toml", &matrix(&commits[0], "main", ""));
+    let args: Vec<&str> = BISECT.iter().chain(&[file.as_str()]).copied().collect();
+    let run = "since-revisions-001";
+    let until = Instant::now() + 5 * PATIENCE;
+    let mut kills = 0;
+    loop {
+        assert!(Instant::now() < until, "no end after {kills} kills:\n{}", bench.journal(run));
+        let before = bench.journal(run).lines().count();
+        let mut harness = bench.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // At another record each time: in the middle of a preparation, of a trial, of a verdict, between two steps.
+        let records = 1 + kills % 5;
+        while bench.journal(run).lines().count() < before + records && harness.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if harness.try_wait().unwrap().is_some() {
+            break;
+        }
+        harness.kill().unwrap();
+        harness.wait().unwrap();
+        kills += 1;
+    }
+    assert!(kills > 10, "{kills}");
+    let said = bisect(&bench, &file, &[]);
+    said.ends(1);
+    assert!(said.out.contains(&format!("FIRST FAULTY REVISION: {} commit 11", &commits[11][..10])), "{}", said.out);
+}
+
+#[test]
+fn a_commit_that_mended_it_is_found_as_well() {
+    let bench = Bench::new();
+    let commits = repository(&bench, 8, 0);
+    let repo = bench.path("repo");
+    for number in 9..=16 {
+        fs::write(repo.join("test.sh"), "#!/bin/sh\nexit 0\n").unwrap();
+        fs::write(repo.join("number"), format!("{number}\n")).unwrap();
+        git(&repo, &["add", "."], number);
+        git(&repo, &["commit", "--quiet", "--message", &format!("commit {number}")], number);
+    }
+    let file = bench.write("since.toml", &matrix("main", &commits[0], ""));
+    let said = bisect(&bench, &file, &[]);
+    said.ends(1);
+    assert!(said.out.contains("FIRST REVISION WITHOUT THE FAULT: ") && said.out.contains("commit 9 ("), "{}", said.out);
+}
+
+#[test]
+fn what_the_range_does_not_hold_and_what_does_not_reproduce_is_said() {
+    let bench = Bench::new();
+    let commits = repository(&bench, 6, 0);
+    let file = bench.write("since.toml", &matrix(&commits[0], "main", ""));
+    let said = bisect(&bench, &file, &[]);
+    said.ends(1);
+    assert!(said.out.contains("ALREADY FAULTY AT THE GOOD END"), "{}", said.out);
+
+    let bench = Bench::new();
+    let commits = repository(&bench, 6, 99);
+    let file = bench.write("since.toml", &matrix(&commits[0], "main", ""));
+    let said = bisect(&bench, &file, &[]);
+    said.ends(3);
+    assert!(said.out.contains("NOT REPRODUCED IN THIS STATE: 0/9 at the bad end"), "{}", said.out);
+}
+
+#[test]
+fn ends_that_make_no_range_are_refused_before_anything_is_made() {
+    let bench = Bench::new();
+    let commits = repository(&bench, 3, 2);
+    let equal = bench.write("equal.toml", &matrix(&commits[3], "main", ""));
+    bisect(&bench, &equal, &[]).fails(2, &["the same commit", &commits[3], "hint:"]);
+    let unknown = bench.write("unknown.toml", &matrix("nowhere", "main", ""));
+    bisect(&bench, &unknown, &[]).fails(2, &["nowhere", "[revisions]"]);
+    let none = bench.write("none.toml", &crate::bench::matrix("none", 1, ""));
+    bisect(&bench, &none, &[]).fails(2, &["no [revisions]"]);
+    assert!(!bench.results().exists(), "nothing was made");
+}
+
+#[test]
+fn a_revision_that_does_not_build_stays_possible_and_an_end_that_does_not_ends_the_search() {
+    let bench = Bench::new();
+    let commits = repository(&bench, 8, 5);
+    // Commits 4 and 5 do not build: 4, 5 or 6 may have brought it.
+    let build = "prepare = [\"sh\", \"-c\", \"! grep -qx '[45]' number\"]\n";
+    let file = bench.write("since.toml", &matrix(&commits[0], "main", build));
+    let said = bisect(&bench, &file, &[]);
+    said.ends(1);
+    assert!(
+        said.out.contains("one of") && said.out.contains("commit 4") && said.out.contains("commit 6"),
+        "{}",
+        said.out
+    );
+    assert!(said.out.contains("does not build"), "{}", said.out);
+
+    let bench = Bench::new();
+    let commits = repository(&bench, 4, 2);
+    let file = bench.write("since.toml", &matrix(&commits[0], "main", "prepare = [\"false\"]\n"));
+    let said = bisect(&bench, &file, &[]);
+    said.ends(3);
+    assert!(said.out.contains("UNTESTABLE: the bad end") && said.out.contains("does not build"), "{}", said.out);
+}
+
+/// A command that fails, in 9 of 10 trials, if all of `needed` are in its arguments.
+fn knobs(needed: &str) -> String {
+    format!(
+        "[matrix]\nname = \"knobs\"\ntrials = 1\nseed = 1\n[workload]\nkind = \"command\"\nargv = [\"sh\", \"-c\", \
+         \"draw=$(basename $4 | cksum | cut -d ' ' -f 1); [ $1$2$3 = {needed} ] && [ $((draw % 10)) -lt 9 ] && exit 3; \
+         exit 0\", \"sh\", \"{{one}}\", \"{{two}}\", \"{{three}}\", \"{{trial.dir}}\"]\nsettle = \"0s\"\n[baseline]\n\
+         one = \"a\"\ntwo = \"b\"\nthree = \"c\"\n[axes]\none = [\"x\"]\ntwo = [\"y\"]\nthree = [\"z\", \"w\"]\n"
+    )
+}
+
+#[test]
+fn the_levels_that_are_load_bearing_are_told_from_the_others() {
+    let bench = Bench::new();
+    // `two` does not matter: both of its levels fail.
+    let text = knobs("a$2c");
+    let file = bench.write("knobs.toml", &text);
+    let said = bench.run(&["bisect", "axes", &file, "--allow-root-workload"]);
+    said.ends(1);
+    assert!(said.out.contains("LOAD-BEARING: one=a, three=c ("), "{}", said.out);
+    assert!(said.out.contains("without one=a") && said.out.contains("Holm over 2"), "{}", said.out);
+    assert!(bench.results().join("knobs-axes-001").is_dir());
+    // The runs that there are answer a narrower question in part.
+    let narrower = bench.run(&["bisect", "axes", &file, "--axis", "one", "--new", "--allow-root-workload"]);
+    narrower.ends(1);
+    assert!(narrower.out.contains("LOAD-BEARING: one=a ("), "{}", narrower.out);
+}
+
+#[test]
+fn the_level_from_which_on_it_fails_is_found_and_must_be_named_where_the_ends_are_not_clear() {
+    let bench = Bench::new();
+    let text = "[matrix]\nname = \"levels\"\ntrials = 1\nseed = 1\n[workload]\nkind = \"command\"\nargv = [\"sh\", \"-c\", \
+                \"[ $1 -lt 16 ] || exit 3\", \"sh\", \"{size}\"]\nsettle = \"0s\"\n[baseline]\nsize = 8\n[axes]\n\
+                size = [64, 2, 16, 4, 32]\n";
+    let file = bench.write("levels.toml", text);
+    let args = ["bisect", "levels", &file, "--axis", "size", "--allow-root-workload"];
+    bench.run(&args).fails(2, &["between the levels of `size`", "--good 2 or --good 64"]);
+    let said = bench.run(&[&args[..], &["--bad", "64"]].concat());
+    said.ends(1);
+    assert!(said.out.contains("FIRST FAULTY LEVEL: size=16"), "{}", said.out);
+    bench.run(&[&args[..], &["--good", "8"]].concat()).fails(2, &["the same level"]);
+}
+
+#[test]
+fn git_bisect_run_hears_its_own_language() {
+    let bench = Bench::new();
+    let good = bench.write("good.toml", &crate::bench::matrix("good", 1, ""));
+    let speak = |file: &str, more: &[&str]| {
+        let args: Vec<&str> = ["run", file, "--git-bisect"].iter().chain(more).copied().collect();
+        bench.run(&args).code
+    };
+    assert_eq!(speak(&good, &[]), Some(0));
+    assert_eq!(speak(&good, &["--script", "exit 3"]), Some(1));
+    // What this build cannot run tells nothing.
+    let void = bench.write("void.toml", &crate::bench::matrix("void", 1, "prelude = [\"true\"]\n"));
+    assert_eq!(speak(&void, &[]), Some(125));
+    assert_eq!(speak("nowhere.toml", &[]), Some(255));
+    assert_eq!(speak(&good, &["--no-such-flag"]), Some(255));
+    let cold = bench.write("cold.toml", &crate::bench::matrix("cold", 1, "start = \"cold\"\n"));
+    assert_eq!(speak(&cold, &["--allow-reboot"]), Some(255));
+}

@@ -88,10 +88,18 @@ pub enum Command {
     Resume(ResumeArgs),
     /// Where a run stands, what comes next, and why it waits
     #[command(after_help = "Example:\n  jetfault status --format json")]
-    Status(ReadArgs),
-    /// Finish the current trial, then stop
+    Status(StatusArgs),
+    /// Finish the current trial, put back what was changed, then stop; the boot service goes
     #[command(after_help = "Example:\n  jetfault stop")]
     Stop(StopArgs),
+    /// Install the boot service, which carries a run on after each boot; `run` does so itself where it needs boots
+    #[command(
+        after_help = "Examples:\n  sudo jetfault arm                      the latest run\n  jetfault arm --unit-dir /tmp/units     look at the unit first"
+    )]
+    Arm(ArmArgs),
+    /// Remove the boot service
+    #[command(after_help = "Example:\n  sudo jetfault disarm")]
+    Disarm(DisarmArgs),
     /// Why a trial got its verdict: facts, rule, what was missing
     #[command(
         after_help = "Examples:\n  jetfault explain c-0123456789abcdef-r001-a1\n  jetfault explain quickstart-001 c-0123\n  jetfault explain sequence=CBA                lists the trials of a cell that has several"
@@ -193,12 +201,26 @@ pub struct RunArgs {
     /// new run each time, and refuses matrices that need boots
     #[arg(long)]
     pub git_bisect: bool,
+    /// How the boot service behaves, where the run needs boots.
+    #[command(flatten)]
+    pub boot: BootArgs,
     /// What every worker plays instead of its cell, to test the harness itself; the trials are marked as simulated
     #[arg(long, value_name = "SCRIPT", hide = true)]
     pub script: Option<String>,
     /// What is allowed.
     #[command(flatten)]
     pub allow: AllowArgs,
+}
+
+/// Boots and the service that carries a run on after them.
+#[derive(Debug, Clone, Args)]
+pub struct BootArgs {
+    /// Seconds from the moment when a login is possible to the first trial of a boot, so that a person can step in
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    pub boot_delay: u64,
+    /// Directory of systemd's units, in which the boot service is installed [default: /etc/systemd/system]
+    #[arg(long, value_name = "DIR")]
+    pub unit_dir: Option<PathBuf>,
 }
 
 /// What is searched.
@@ -275,6 +297,9 @@ pub struct BisectArgs {
     /// Go on although the jetfault binary is another one than the run began with
     #[arg(long)]
     pub accept_binary: bool,
+    /// How the boot service behaves, where the run needs boots.
+    #[command(flatten)]
+    pub boot: BootArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
@@ -334,6 +359,9 @@ pub struct TryArgs {
     /// Where to write the matrix [default: jetfault-NAME.toml here]
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
+    /// How the boot service behaves, if one is needed.
+    #[command(flatten)]
+    pub boot: BootArgs,
     /// What is allowed.
     #[command(flatten)]
     pub allow: AllowArgs,
@@ -361,16 +389,43 @@ pub struct ResumeArgs {
     /// Go on although the jetfault binary is another one than the run began with
     #[arg(long)]
     pub accept_binary: bool,
+    /// As the boot service does: wait for a chance to log in, for whoever is logged in, and for the boot's verification
+    #[arg(long)]
+    pub at_boot: bool,
+    /// How the boot service behaves, where the run needs boots.
+    #[command(flatten)]
+    pub boot: BootArgs,
 }
 
-/// Commands that read one run.
+/// `status`.
 #[derive(Debug, Args)]
-pub struct ReadArgs {
+pub struct StatusArgs {
     /// The run: an id, a unique beginning of one, or a path [default: the latest]
     pub run: Option<String>,
+    /// Directory of systemd's units in which the boot service may be [default: /etc/systemd/system]
+    #[arg(long, value_name = "DIR")]
+    pub unit_dir: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
+}
+
+/// `arm`.
+#[derive(Debug, Args)]
+pub struct ArmArgs {
+    /// The run: an id, a unique beginning of one, or a path [default: the latest]
+    pub run: Option<String>,
+    /// How the boot service behaves.
+    #[command(flatten)]
+    pub boot: BootArgs,
+}
+
+/// `disarm`.
+#[derive(Debug, Args)]
+pub struct DisarmArgs {
+    /// Directory of systemd's units, in which the boot service is installed [default: /etc/systemd/system]
+    #[arg(long, value_name = "DIR")]
+    pub unit_dir: Option<PathBuf>,
 }
 
 /// `stop`.
@@ -378,6 +433,9 @@ pub struct ReadArgs {
 pub struct StopArgs {
     /// The run: an id, a unique beginning of one, or a path [default: the latest]
     pub run: Option<String>,
+    /// Directory of systemd's units, in which the boot service is installed [default: /etc/systemd/system]
+    #[arg(long, value_name = "DIR")]
+    pub unit_dir: Option<PathBuf>,
 }
 
 /// `explain`.

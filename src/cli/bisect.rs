@@ -7,6 +7,7 @@ use crate::cli::run::{Begin, begin};
 use crate::cli::{campaign, locate, plan, search};
 use crate::decide::campaign::{Campaign, Question, revisions};
 use crate::decide::plan::campaign_plan;
+use crate::decide::stats::Counts;
 use crate::model::matrix::Matrix;
 use crate::perform::invoker;
 use crate::perform::revisions::HistoryError;
@@ -26,7 +27,7 @@ pub fn bisect(args: &BisectArgs, global: &Global) -> Outcome {
         SearchKind::Revisions => history(args, &matrix, &source.dir.to_string_lossy())?,
         kind => search::question(kind, &matrix, &args.search)?,
     };
-    let asked = Campaign { question, known: Vec::new(), signature: None };
+    let asked = Campaign { question, known: Vec::new(), controls: Counts::default(), signature: None };
     let plan = campaign_plan(&matrix, asked).map_err(plan::matrix_failure)?;
     let how = Begin {
         new: args.new,
@@ -34,6 +35,7 @@ pub fn bisect(args: &BisectArgs, global: &Global) -> Outcome {
         accept_binary: args.accept_binary,
         script: None,
         allow: args.allow,
+        boot: &args.boot,
         format: args.format,
     };
     begin(&source, plan, &how, global)

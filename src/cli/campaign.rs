@@ -9,7 +9,7 @@ use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::run::run_failure;
 use crate::cli::{output, plan, read, render};
-use crate::decide::bisect::Step;
+use crate::decide::bisect::{Seen, Step};
 use crate::decide::campaign::{Campaign, Course, FindingKind, Known, Question, Standing, is_same_fault};
 use crate::decide::plan::{Cell, Plan};
 use crate::decide::predict::Predictor;
@@ -17,8 +17,8 @@ use crate::decide::result::ResultFold;
 use crate::decide::stats::Counts;
 use crate::model::ids::{CellId, DeviceId};
 use crate::model::journal::{Event, Extended, Hooked, Invoker, Opened, Record};
-use crate::model::matrix::{Matrix, Override, Tool, parse_bytes};
-use crate::model::verdict::{Counted, Provenance, Role};
+use crate::model::matrix::{Matrix, Override, Tool, VerdictName, parse_bytes};
+use crate::model::verdict::{Counted, Provenance, Role, Signature};
 use crate::perform::journal::{ReadError, read_records};
 use crate::perform::revisions::{Repository, RevisionCache};
 use crate::perform::runner::RunError;
@@ -109,7 +109,7 @@ pub fn next(run: &RunDir, plan: &Plan, campaign: &Campaign, global: &Global) -> 
     course.give_up_unanswered();
     let (purpose, mut cell) = match course.next_cell(&matrix).map_err(plan::matrix_failure)? {
         Step::Done(_) => return Ok(Next::Over),
-        Step::Test { at: (_, purpose, cell), .. } => (purpose, cell),
+        Step::Test { at: cell, purpose } => (purpose, cell),
     };
     if let Question::Revisions { .. } = campaign.question
         && !course.is_prepared(&cell.settings.identity)
@@ -204,25 +204,24 @@ pub fn print_standing(run: &RunDir, format: DataFormat, global: &Global) -> Outc
     })
 }
 
-/// Fills in what other runs of this device in `results` know of the cells of `plan`, and the fault that they found at
-/// the bad end.
+/// Fills in what other runs of this device in `results` know: trials of the cells of `plan` with the fault that they
+/// found at the bad end, and trials of controls.
 ///
 /// # Errors
 /// If the results directory cannot be read. A run that cannot be read is left out, and that is said.
 pub fn learn(results: &ResultsDir, plan: &mut Plan, device: &DeviceId) -> Result<(), Failure> {
     let Some(mut campaign) = plan.campaign.take() else { return Ok(()) };
     let bad_end = plan.cells.first().map(|cell| cell.id.clone());
-    let mut trials = Vec::new();
+    let mut before = Before::default();
     for run in results.runs().or_fail(Exit::Unfit)? {
-        match trials_of(&run, device, &plan.cells) {
-            Ok(found) => trials.extend(found),
-            Err(failure) => output::say(format_args!("warning: {} is left out: {}", run.id, failure.error)),
+        if let Err(failure) = before.read(&run, device, &plan.cells) {
+            output::say(format_args!("warning: {} is left out: {}", run.id, failure.error));
         }
     }
-    let first = trials.iter().find(|trial| Some(&trial.cell) == bad_end.as_ref() && trial.fault.is_some());
+    let first = before.trials.iter().find(|trial| Some(&trial.cell) == bad_end.as_ref() && trial.fault.is_some());
     campaign.signature = first.and_then(|trial| trial.fault.clone());
     let mut counts: BTreeMap<CellId, Counts> = BTreeMap::new();
-    for trial in &trials {
+    for trial in &before.trials {
         let counts = counts.entry(trial.cell.clone()).or_default();
         match (&trial.fault, &campaign.signature) {
             (None, _) => counts.clean += 1,
@@ -231,39 +230,56 @@ pub fn learn(results: &ResultsDir, plan: &mut Plan, device: &DeviceId) -> Result
         }
     }
     campaign.known = counts.into_iter().map(|(cell, counts)| Known { cell, counts }).collect();
+    campaign.controls = before.controls;
     plan.campaign = Some(campaign);
     Ok(())
+}
+
+/// What other runs found.
+#[derive(Default)]
+struct Before {
+    trials: Vec<Trial>,
+    controls: Counts,
 }
 
 /// A counted trial of another run.
 struct Trial {
     cell: CellId,
-    fault: Option<crate::model::verdict::Signature>,
+    fault: Option<Signature>,
 }
 
-/// The counted samples of `cells` in a run on `device`, of the provenance that they would have now.
-fn trials_of(run: &RunDir, device: &DeviceId, cells: &[Cell]) -> Result<Vec<Trial>, Failure> {
-    let Some(opened) = read::opening(run)? else { return Ok(Vec::new()) };
-    if opened.device != *device || opened.script.is_some() {
-        return Ok(Vec::new());
+impl Before {
+    /// Takes in the counted trials of a run on `device`: samples of `cells`, of the provenance that they would have now,
+    /// and controls that must pass.
+    fn read(&mut self, run: &RunDir, device: &DeviceId, cells: &[Cell]) -> Result<(), Failure> {
+        let Some(opened) = read::opening(run)? else { return Ok(()) };
+        if opened.device != *device || opened.script.is_some() {
+            return Ok(());
+        }
+        let plan = read::plan(run)?;
+        let mut fold = ResultFold::default();
+        records(run, |record| {
+            let Some(result) = fold.apply(&record) else { return };
+            let Some(started) = result.started.map(|started| started.started) else { return };
+            let fault = match result.judgement.verdict.counted() {
+                Counted::Excluded => return,
+                Counted::Clean => None,
+                Counted::Fault => Some(result.judgement.fault_signature()),
+            };
+            let cell = result.trial.cell;
+            let wanted = |cell: &Cell| if cell.inject.is_empty() { Provenance::Measured } else { Provenance::Injected };
+            let must_pass = |cell: &Cell| cell.expect == Some(VerdictName::Pass);
+            match started.role {
+                Role::Control
+                    if plan.cell(&cell).is_some_and(must_pass) && started.provenance == Provenance::Measured =>
+                {
+                    Seen::fault_if(fault.is_some()).count(&mut self.controls);
+                }
+                Role::Sample if cells.iter().any(|own| own.id == cell && started.provenance == wanted(own)) => {
+                    self.trials.push(Trial { cell, fault });
+                }
+                Role::Sample | Role::Control | Role::Warming | Role::Drill => {}
+            }
+        })
     }
-    let mut fold = ResultFold::default();
-    let mut trials = Vec::new();
-    records(run, |record| {
-        let Some(result) = fold.apply(&record) else { return };
-        let Some(cell) = cells.iter().find(|cell| cell.id == result.trial.cell) else { return };
-        let wanted = if cell.inject.is_empty() { Provenance::Measured } else { Provenance::Injected };
-        let counts = result
-            .started
-            .as_ref()
-            .is_some_and(|started| started.started.role == Role::Sample && started.started.provenance == wanted);
-        let fault = match result.judgement.verdict.counted() {
-            _ if !counts => return,
-            Counted::Excluded => return,
-            Counted::Clean => None,
-            Counted::Fault => Some(result.judgement.fault_signature()),
-        };
-        trials.push(Trial { cell: result.trial.cell, fault });
-    })?;
-    Ok(trials)
 }

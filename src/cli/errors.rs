@@ -36,19 +36,31 @@ impl Failure {
         Self { hint: Some(hint.into()), ..self }
     }
 
+    /// The error, its causes and the advice in one line.
+    pub fn in_words(&self) -> String {
+        let hint = self.hint.iter().map(|hint| format!("hint: {hint}"));
+        self.sentences().into_iter().chain(hint).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The error and its causes. Errors of the lower layers carry the system's words in their own; nobody wants to read
+    /// them twice.
+    fn sentences(&self) -> Vec<String> {
+        let mut said: Vec<String> = Vec::new();
+        for cause in self.error.chain().map(ToString::to_string) {
+            if said.last().is_none_or(|last| !last.ends_with(&cause)) {
+                said.push(cause);
+            }
+        }
+        said
+    }
+
     /// Prints it to standard error.
     pub fn print(&self) {
         // The problems of a matrix bring their own word for how grave each is.
         let is_list = matches!(self.error.downcast_ref(), Some(PlanError::Matrix(_)));
-        let mut said = self.error.to_string();
-        output::say(format_args!("{}{said}", if is_list { "" } else { "error: " }));
-        for cause in self.error.chain().skip(1) {
-            let cause = cause.to_string();
-            // Errors of the lower layers carry the system's words in their own; nobody wants to read them twice.
-            if !said.ends_with(&cause) {
-                output::say(format_args!("  caused by: {cause}"));
-            }
-            said = cause;
+        let mark = if is_list { "" } else { "error: " };
+        for (number, words) in self.sentences().into_iter().enumerate() {
+            output::say(format_args!("{}{words}", if number == 0 { mark } else { "  caused by: " }));
         }
         if let Some(hint) = &self.hint {
             output::say(format_args!("hint: {hint}"));

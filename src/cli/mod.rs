@@ -28,6 +28,8 @@ pub mod rehearse;
 
 pub mod run;
 
+pub mod boots;
+
 pub mod read;
 
 pub mod compare;
@@ -128,7 +130,9 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Plan(args) => plan::plan(args, global),
         Command::Resume(args) => run::resume(args, global),
         Command::Status(args) => read::status(args, global),
-        Command::Stop(args) => run::stop(args.run.as_deref(), global),
+        Command::Arm(args) => boots::arm(args, global),
+        Command::Disarm(args) => boots::disarm(args, global),
+        Command::Stop(args) => run::stop(args, global),
         Command::Explain(args) => read::explain(args, global),
         Command::Report(args) => read::report(args, global),
         Command::Compare(args) => compare::compare(args, global),

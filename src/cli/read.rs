@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufReader;
 
-use crate::cli::args::{DataFormat, ExplainArgs, Global, ReadArgs, ReportArgs, ReportFormat};
+use crate::cli::args::{DataFormat, ExplainArgs, Global, ReportArgs, ReportFormat, StatusArgs};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
-use crate::cli::run::run_failure;
+use crate::cli::run::{machine_dirs, run_failure};
 use crate::cli::{campaign, locate, output, render};
 use crate::decide::agenda::{Agenda, CellHere};
 use crate::decide::explain::ExplainFold;
@@ -20,6 +20,7 @@ use crate::model::ids::{ContentDigest, TrialId};
 use crate::model::journal::{Event, Opened, Record};
 use crate::model::settings::Breadcrumbs;
 use crate::model::verdict::Provenance;
+use crate::perform::boot::{Trouble, UnitDir, hold_of};
 use crate::perform::host::{MachineFacts, Sysroot};
 use crate::perform::journal::{first_record, read_records};
 use crate::perform::runner::{COMMIT_PERIOD_MS, RunError};
@@ -44,13 +45,21 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
 ///
 /// # Errors
 /// See [`Failure`].
-pub fn status(args: &ReadArgs, global: &Global) -> Outcome {
+pub fn status(args: &StatusArgs, global: &Global) -> Outcome {
     let (results, run) = locate::run(global, args.run.as_deref())?;
     let read = Read::open(&run)?;
     let mut fold = StatusFold::new(&read.plan, &read.agenda);
     read.records(&run, |record| fold.apply(&record))?;
     let here = Sysroot::new(global.sysroot.clone()).boot_id().ok();
-    let status = fold.finish(here.as_ref(), harness(&results));
+    let mut status = fold.finish(here.as_ref(), harness(&results));
+    if !status.standing.is_final() {
+        let units = UnitDir::new(&Sysroot::new(global.sysroot.clone()), args.unit_dir.as_deref());
+        let armed =
+            "each boot carries it on; a STOP file or jetfault.off on the kernel's command line keeps it from that";
+        status.armed = units.is_armed_for(&run.path).then(|| armed.to_owned());
+        status.trouble = Trouble::new(&machine_dirs()).of(&run.path);
+        status.waits = hold_of(&run.path).filter(|_| status.harness != Harness::Absent).or(status.waits);
+    }
     match args.format {
         DataFormat::Text => output::print(render::status(&status, &output::style(global)).as_bytes())?,
         DataFormat::Json => output::print(&status.to_json())?,

@@ -9,9 +9,10 @@ use crate::cli::args::{DataFormat, Global, RehearseArgs, SearchKind};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::{locate, output, plan, render, search};
+use crate::decide::bisect::repeat::{Characteristics, Repeats};
 use crate::decide::campaign::{Place, Question};
 use crate::decide::order::Draws;
-use crate::decide::plan::{PlanOptions, expand};
+use crate::decide::plan::{PlanOptions, Variant, expand};
 use crate::decide::rehearse::board::CellModel;
 use crate::decide::rehearse::campaigns::{self, KnobsModel, Truth};
 use crate::decide::rehearse::matrix::MatrixModel;
@@ -32,6 +33,18 @@ pub struct Rehearsal {
     pub seed: u64,
     /// The campaigns, once for each thing that may be true.
     pub scenes: Vec<Scene>,
+    /// For revisions: what plain bisection would do, which trusts both ends and has to know the rate to choose its k.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub plain: Vec<Plain>,
+}
+
+/// Plain bisection with repeats.
+#[derive(Debug, Serialize)]
+pub struct Plain {
+    /// How often a revision is run, and what makes it bad.
+    pub repeats: Repeats,
+    /// What it does on average, if some revision brought the fault.
+    pub does: Characteristics,
 }
 
 /// Campaigns with one truth.
@@ -63,6 +76,7 @@ pub fn rehearse(args: &RehearseArgs, global: &Global) -> Outcome {
         matrix: matrix.name.clone(),
         seed: args.seed.unwrap_or(matrix.seed),
         scenes: scenes(args, &matrix)?,
+        plain: plain(args, &matrix),
     };
     match args.format {
         DataFormat::Json => {
@@ -103,12 +117,32 @@ fn scenes(args: &RehearseArgs, matrix: &Matrix) -> Result<Vec<Scene>, Failure> {
     }
 }
 
+/// `git bisect`, and with three and five runs of each revision.
+fn plain(args: &RehearseArgs, matrix: &Matrix) -> Vec<Plain> {
+    if args.bisect != Some(SearchKind::Revisions) {
+        return Vec::new();
+    }
+    let bad = baseline(matrix).rate();
+    let spurious = matrix.board.unwrap_or_default().spurious_rate;
+    let one = |runs: u64| {
+        let repeats = Repeats { runs, faults: 1 };
+        // A spurious fault comes at bad revisions too.
+        let bad = 1.0 - (1.0 - bad) * (1.0 - spurious);
+        Plain { repeats, does: repeats.characteristics(args.revisions as usize, bad, spurious) }
+    };
+    [1, 3, 5].map(one).into()
+}
+
+fn baseline(matrix: &Matrix) -> CellModel {
+    let cell = Variant::baseline(matrix).cell().ok().flatten();
+    cell.as_ref().map_or_else(|| CellModel::cold(0.0), CellModel::of)
+}
+
 /// Carries out one campaign many times.
 type Many<'m> = dyn Fn(&(dyn Fn(Draws) -> Course + Sync)) -> Summary + 'm;
 
 fn revision_scenes(args: &RehearseArgs, matrix: &Matrix, board: Board, many: &Many<'_>) -> Vec<Scene> {
-    let baseline = crate::decide::plan::Variant::baseline(matrix).cell().ok().flatten();
-    let bad = baseline.as_ref().map_or_else(|| CellModel::cold(0.0), CellModel::of);
+    let bad = baseline(matrix);
     let good = CellModel { start: bad.start, faults: Vec::new() };
     let rules = search::history_rules(&args.search);
     let last = args.revisions as usize;

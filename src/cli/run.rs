@@ -1,15 +1,27 @@
-//! `run` and `resume`: find or open the run, carry it on, say how it stands.
+//! `run`, `resume` and `stop`: find or open the run, carry it on, say how it stands.
 
+mod agenda;
+
+mod failures;
+
+mod permissions;
+
+mod place;
+
+use std::cell::RefCell;
 use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::cli::args::{AllowArgs, DataFormat, Global, ResumeArgs, RunArgs};
+use crate::cli::args::{AllowArgs, BootArgs, DataFormat, Global, ResumeArgs, RunArgs, StopArgs};
+use crate::cli::boots::Boots;
 use crate::cli::campaign::{self, Next};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
@@ -19,29 +31,34 @@ use crate::cli::plan::make_plan;
 use crate::cli::prepare::prepare;
 use crate::cli::progress::{Loudness, Progress};
 use crate::cli::read;
-use crate::decide::agenda::{Agenda, CellHere, cannot_run, faults_the_machine};
-use crate::decide::campaign::QuestionKind;
 use crate::decide::classify::signal_name;
-use crate::decide::plan::{Cell, Permission, Plan};
+use crate::decide::plan::Plan;
 use crate::decide::run::Phase;
 use crate::decide::start_state::{Known, obstacles, start_state};
-use crate::model::capability::BuildCapabilities;
+use crate::model::board::RebootBy;
+use crate::model::evidence::Fact;
 use crate::model::ids::{BootId, ContentDigest, DeviceId};
-use crate::model::journal::{Allowed, Event, Launcher, Opened, Persistence, SetChanged};
-use crate::model::settings::{Breadcrumbs, CompanionProgram, Start, WorkloadSettings};
+use crate::model::journal::{Event, Launcher, Opened, Persistence, SetChanged};
+use crate::model::settings::Start;
 use crate::model::start_state::TraceSources;
-use crate::model::verdict::Provenance;
-use crate::perform::host::Sysroot;
-use crate::perform::injector;
+use crate::perform::boot::{AtBoot, KERNEL_WORD, Trouble, UnitDir, hold_of, is_switched_off, release};
+use crate::perform::host::{MachineFacts, Sysroot};
 use crate::perform::invoker;
 use crate::perform::journal::last_record;
-use crate::perform::linux::{Linux, Setting, may_use_gpu, warms};
+use crate::perform::linux::{Linux, Setting};
 use crate::perform::machine::StopRequest;
-use crate::perform::persistence::persistence;
-use crate::perform::runner::{COMMIT_PERIOD_MS, Circumstances, Ended, RunError, Runner};
-use crate::perform::settings::{Reach, Tools, power_modes};
+use crate::perform::runner::{Circumstances, Ended, RunError, Runner};
+use crate::perform::settings::{Reach, Tools};
 use crate::perform::start_state::{UsedMark, traces};
-use crate::perform::store::{FirstFiles, ResultsDir, RunDir, StoreError, disk_trouble, lock_machine, names};
+use crate::perform::store::{FirstFiles, ResultsDir, RunDir, names};
+
+use self::agenda::{agenda, provenance};
+use self::failures::store_failure;
+use self::place::{Found, Locks, find, open_results};
+
+pub use self::failures::run_failure;
+pub(super) use self::permissions::{allowed, check_permissions};
+pub use self::place::machine_dirs;
 
 /// `jetfault run MATRIX`.
 ///
@@ -55,7 +72,9 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
         device: args.device.as_ref(),
         accept_binary: args.accept_binary,
         script: args.script.as_ref(),
-        allow: args.allow,
+        // git waits for the exit code.
+        allow: AllowArgs { allow_reboot: args.allow.allow_reboot && !args.git_bisect, ..args.allow },
+        boot: &args.boot,
         format: DataFormat::Text,
     };
     if args.git_bisect && plan.needs.boots > 0 {
@@ -78,6 +97,8 @@ pub struct Begin<'a> {
     pub script: Option<&'a String>,
     /// What is allowed.
     pub allow: AllowArgs,
+    /// How the boot service behaves.
+    pub boot: &'a BootArgs,
     /// How a campaign says where it stands.
     pub format: DataFormat,
 }
@@ -88,9 +109,16 @@ pub struct Begin<'a> {
 /// See [`Failure`].
 pub fn begin(source: &MatrixSource, mut plan: Plan, how: &Begin<'_>, global: &Global) -> Outcome {
     let sysroot = Sysroot::new(global.sysroot.clone());
-    check_permissions(&plan, allowed(&how.allow), &sysroot)?;
+    let allowed = allowed(&how.allow);
+    check_permissions(&plan, allowed, &sysroot)?;
+    let boots = Boots::of(&plan, allowed, &sysroot, how.boot.unit_dir.as_deref())?;
+    boots.check(None)?;
     let (results, persistence) = open_results(global, how.allow.allow_volatile)?;
-    let _locks = Locks::take(&results)?;
+    if boots.by() != RebootBy::Person && sysroot.is_live() && persistence == Persistence::Unproven {
+        let words = format!("whether {} survives a reboot is not proven", results.path().display());
+        return Err(Failure::words(Exit::Unfit, words).hint("choose a directory on a disk with --results"));
+    }
+    let locks = Locks::take(&results)?;
     if !global.quiet {
         output::say(format_args!("results in {}", results.path().display()));
     }
@@ -125,12 +153,13 @@ pub fn begin(source: &MatrixSource, mut plan: Plan, how: &Begin<'_>, global: &Gl
         device: sysroot.device(how.device),
         invoker: invoker::collect().or_fail(Exit::Unfit)?,
         matrix_dir: source.dir.to_string_lossy().into_owned(),
-        allowed: allowed(&how.allow),
+        allowed,
         persistence,
         script: how.script.map(|script| script.replace("; ", "\n")),
     };
-    let carried = Carried { results: &results, run: &run, plan, here, harness, format: how.format };
-    carry_on(carried, Some(first), how.accept_binary, global)
+    let carried = Carried { results: &results, run: &run, plan, here, harness, format: how.format, locks };
+    let manner = Manner { boot: how.boot, accept_binary: how.accept_binary, start: StartedBy::Person };
+    carry_on(carried, Some(first), manner, global)
 }
 
 /// `jetfault resume [RUN]`.
@@ -139,13 +168,63 @@ pub fn begin(source: &MatrixSource, mut plan: Plan, how: &Begin<'_>, global: &Gl
 /// See [`Failure`].
 pub fn resume(args: &ResumeArgs, global: &Global) -> Outcome {
     let (results, run) = locate::run(global, args.run.as_deref())?;
-    let _locks = Locks::take(&results)?;
+    let start = if args.at_boot { StartedBy::Boot } else { StartedBy::Person };
+    let manner = Manner { boot: &args.boot, accept_binary: args.accept_binary, start };
+    if !args.at_boot {
+        return resume_here(&results, &run, manner, global);
+    }
+    let trouble = Trouble::new(&machine_dirs());
+    if is_switched_off(&Sysroot::new(global.sysroot.clone())) {
+        let words = format!("{KERNEL_WORD} is on the kernel's command line: nothing is started in this boot");
+        output::say(&words);
+        trouble.keep(&run.path, &words);
+        return Ok(Exit::Done);
+    }
+    let id = &run.id;
+    output::say(format_args!("{id} goes on after a boot and may reboot this machine: `jetfault stop {id}` ends that"));
+    let outcome = resume_here(&results, &run, manner, global);
+    match &outcome {
+        Ok(_) => trouble.clear(),
+        // Nobody may be there to read it, and the disk may be the trouble.
+        Err(failure) => trouble.keep(&run.path, &failure.in_words()),
+    }
+    outcome
+}
+
+fn resume_here(results: &ResultsDir, run: &RunDir, manner: Manner<'_>, global: &Global) -> Outcome {
+    let locks = match (Locks::take(results), manner.start) {
+        (Err(failure), StartedBy::Person) if failure.exit == Exit::Held && hold_of(&run.path).is_some() => {
+            release(&run.path).or_fail(Exit::Unfit)?;
+            output::say(format_args!("{} goes on: it waited for whoever is logged in", run.id));
+            return Ok(Exit::Done);
+        }
+        (locks, _) => locks?,
+    };
     let sysroot = Sysroot::new(global.sysroot.clone());
-    let here = may_start(&results, &sysroot)?;
-    let plan = read::plan(&run)?;
+    let here = may_start(results, &sysroot)?;
+    let plan = read::plan(run)?;
     let harness = Harness::find()?;
-    let carried = Carried { results: &results, run: &run, plan, here, harness, format: DataFormat::Text };
-    carry_on(carried, None, args.accept_binary, global)
+    let carried = Carried { results, run, plan, here, harness, format: DataFormat::Text, locks };
+    carry_on(carried, None, manner, global)
+}
+
+/// Who started the harness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StartedBy {
+    /// Somebody who typed a command.
+    Person,
+    /// What starts it at a boot.
+    Boot,
+    /// `stop`: only to put back what was changed.
+    Stop,
+}
+
+/// How a run is carried on.
+#[derive(Debug, Clone, Copy)]
+struct Manner<'a> {
+    boot: &'a BootArgs,
+    accept_binary: bool,
+    start: StartedBy,
 }
 
 /// The binary that children are started from.
@@ -170,6 +249,7 @@ struct Carried<'a> {
     here: BootId,
     harness: Harness,
     format: DataFormat,
+    locks: Locks,
 }
 
 /// The boot that is up, if anything may be started in it: asked before anything is made on the disk.
@@ -184,8 +264,8 @@ fn may_start(results: &ResultsDir, sysroot: &Sysroot) -> Result<BootId, Failure>
     })
 }
 
-fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, global: &Global) -> Outcome {
-    let Carried { results, run, mut plan, here, harness, format } = carried;
+fn carry_on(carried: Carried<'_>, first: Option<Opened>, manner: Manner<'_>, global: &Global) -> Outcome {
+    let Carried { results, run, mut plan, here, harness, format, locks } = carried;
     let opened = match read::opening(run)? {
         Some(opened) => opened,
         None => first.clone().ok_or_else(|| {
@@ -194,23 +274,80 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, accept_binary: bool, gl
         })?,
     };
     let changed_binary = opened.binary != harness.digest;
-    if changed_binary && !accept_binary && !is_closed(run)? {
+    let was_closed = is_closed(run)?;
+    if changed_binary && !manner.accept_binary && !was_closed {
         return Err(Failure::words(Exit::Usage, format!("{} began with another jetfault binary", run.id))
             .hint("use that one, or allow the change with --accept-binary; it is written down"));
     }
     let sysroot = Sysroot::new(global.sysroot.clone());
+    if !was_closed {
+        check_software(run, &sysroot)?;
+    }
+    let boots = Boots::of(&plan, opened.allowed, &sysroot, manner.boot.unit_dir.as_deref())?;
     let used = UsedMark::new(&machine_dirs(), &sysroot);
-    if !global.quiet && !is_closed(run)? && plan.cells.iter().any(|cell| cell.settings.start == Start::Cold) {
+    if !global.quiet && !was_closed && plan.cells.iter().any(|cell| cell.settings.start == Start::Cold) {
         say_what_is_against_cold(&sysroot, &used, &here);
     }
     let signal = stop_signal().or_fail(Exit::Unfit)?;
-    let mut part = Part { results, run, opened, here, harness, used, signal, is_asked_for: false, is_over: false };
-    loop {
+    let delay = Duration::from_secs(manner.boot.boot_delay);
+    let at_boot = (manner.start == StartedBy::Boot)
+        .then(|| Rc::new(RefCell::new(AtBoot::new(sysroot.clone(), run.path.clone(), delay))));
+    let mut part = Part {
+        results,
+        run,
+        opened,
+        here,
+        harness,
+        used,
+        boots: boots.clone(),
+        start: manner.start,
+        at_boot,
+        signal,
+        is_asked_for: false,
+        is_over: false,
+    };
+    let ended = loop {
         // A part of a campaign ends where it has a cell that the plan in hand does not have.
         match part.carry(&plan, global)? {
-            Some(ended) => return conclude(run, ended, format, global),
-            None => plan = read::plan(run)?,
+            Carriage::Ended(ended) => break ended,
+            Carriage::Asked => plan = read::plan(run)?,
+            Carriage::Served => {
+                drop(locks);
+                boots.hand_over(run, &sysroot, manner.boot)?;
+                return Ok(Exit::Undecided);
+            }
         }
+    };
+    match &ended {
+        Ended::Closed(_) | Ended::Stopped(StopRequest::AfterTrial { .. }) => boots.disarm(run)?,
+        // A shutdown, or a reboot of ours: the next boot goes on.
+        Ended::Stopped(StopRequest::Now { .. }) | Ended::Rebooting(_) | Ended::Asking => {}
+    }
+    conclude(run, ended, &boots, format, global)
+}
+
+/// How far a part of a run came.
+enum Carriage {
+    /// To an end.
+    Ended(Ended),
+    /// To a question, which was answered: the plan must be read again.
+    Asked,
+    /// The run is open, and the boot service is to carry it on.
+    Served,
+}
+
+/// The versions on which results depend are those with which the run began: other ones are another board.
+fn check_software(run: &RunDir, sysroot: &Sysroot) -> Result<(), Failure> {
+    let began = run.read(names::MACHINE).ok().and_then(|json| serde_json::from_slice::<MachineFacts>(&json).ok());
+    let Some(began) = began else { return Ok(()) };
+    let changed = sysroot.versions().into_iter().zip(began.versions()).find_map(|((what, now), (_, then))| {
+        let (Fact::Known(now), Fact::Known(then)) = (now, then) else { return None };
+        (now != then).then(|| format!("the {what} was {then} when {} began, and is {now}", run.id))
+    });
+    match changed {
+        None => Ok(()),
+        Some(words) => Err(Failure::words(Exit::Usage, words)
+            .hint("put the old one back, or measure the new one in a run of its own: `jetfault run --new`")),
     }
 }
 
@@ -222,6 +359,9 @@ struct Part<'a> {
     here: BootId,
     harness: Harness,
     used: UsedMark,
+    boots: Boots,
+    start: StartedBy,
+    at_boot: Option<Rc<RefCell<AtBoot>>>,
     signal: Arc<AtomicUsize>,
     /// Whether this is not the first part.
     is_asked_for: bool,
@@ -231,18 +371,22 @@ struct Part<'a> {
 
 impl Part<'_> {
     /// Carries the run on to its end, or until the plan must be read again.
-    fn carry(&mut self, plan: &Plan, global: &Global) -> Result<Option<Ended>, Failure> {
+    fn carry(&mut self, plan: &Plan, global: &Global) -> Result<Carriage, Failure> {
         let (run, opened) = (self.run, &self.opened);
         let sysroot = Sysroot::new(global.sysroot.clone());
         let tools = Tools::new(&plan.tools, &opened.matrix_dir, &sysroot);
         let keep = run.file(names::SETTINGS);
-        let mut agenda =
-            agenda(plan, opened, Reach { sysroot: &sysroot, tools: &tools, keep: &keep, boot: &self.here });
+        let mut agenda = agenda(
+            plan,
+            opened,
+            Reach { sysroot: &sysroot, tools: &tools, keep: &keep, boot: &self.here },
+            &self.boots,
+        );
         agenda.open_ended &= !self.is_over;
         let circumstances = Circumstances {
             here: self.here.clone(),
             device: opened.device.clone(),
-            launcher: launcher(),
+            launcher: launcher(self.start),
             provenance: plan.all_cells().map(|cell| provenance(cell, opened)).collect(),
         };
         let revisions = match plan.campaign.as_deref() {
@@ -257,6 +401,8 @@ impl Part<'_> {
             prepared,
             used: self.used.clone(),
             revisions,
+            at_boot: self.at_boot.clone(),
+            rebooter: self.boots.rebooter(),
             invoker: opened.invoker.clone(),
             matrix_dir: opened.matrix_dir.clone(),
             script: opened.script.clone(),
@@ -272,6 +418,10 @@ impl Part<'_> {
             greet(&mut runner, run, opened, &self.harness, global).map_err(failed)?;
         }
         made.into_iter().try_for_each(|made| runner.note(Event::Set(made.into()))).map_err(failed)?;
+        let is_closed = matches!(runner.state().phase, Phase::Closed(_));
+        if self.boots.are_served() && self.start == StartedBy::Person && !is_closed {
+            return Ok(Carriage::Served);
+        }
         match (runner.run().map_err(failed)?, plan.campaign.as_deref()) {
             (Ended::Asking, Some(asked)) => {
                 match campaign::next(run, plan, asked, global)? {
@@ -282,9 +432,9 @@ impl Part<'_> {
                         runner.note(Event::Hooked(prepared)).map_err(failed)?;
                     }
                 }
-                Ok(None)
+                Ok(Carriage::Asked)
             }
-            (ended, _) => Ok(Some(ended)),
+            (ended, _) => Ok(Carriage::Ended(ended)),
         }
     }
 }
@@ -311,7 +461,7 @@ fn greet(
 }
 
 /// Says how the run stands and gives its exit code.
-fn conclude(run: &RunDir, ended: Ended, format: DataFormat, global: &Global) -> Outcome {
+fn conclude(run: &RunDir, ended: Ended, boots: &Boots, format: DataFormat, global: &Global) -> Outcome {
     let report = campaign::print_standing(run, format, global)?;
     match ended {
         Ended::Closed(_) => Ok(report),
@@ -338,7 +488,12 @@ fn conclude(run: &RunDir, ended: Ended, format: DataFormat, global: &Global) -> 
                 Some(mode) => format!("switch the power mode to {mode} (nvpmodel asks, and reboots)"),
                 None => "reboot this machine".to_owned(),
             };
-            output::say(format_args!("{how}, then `jetfault resume {}`: {}", run.id, asked.why));
+            match boots.by() {
+                RebootBy::Person => {
+                    output::say(format_args!("{how}, then `jetfault resume {}`: {}", run.id, asked.why));
+                }
+                by => output::say(format_args!("rebooting ({by}): {}", asked.why)),
+            }
             Ok(if report == Exit::FaultFound { Exit::FaultFound } else { Exit::Undecided })
         }
     }
@@ -351,123 +506,6 @@ fn conclude(run: &RunDir, ended: Ended, format: DataFormat, global: &Global) -> 
 pub fn is_closed(run: &RunDir) -> Result<bool, Failure> {
     let last = last_record(run.open_journal().or_fail(Exit::Unfit)?).or_fail(Exit::Unfit)?;
     Ok(last.is_some_and(|record| matches!(record.event, Event::Closed(_))))
-}
-
-/// What `run` finds of a matrix in the results directory.
-enum Found {
-    Same(RunDir),
-    None,
-}
-
-/// The run of the same matrix, newest first; an unfinished one of the same name and other content is in the way.
-fn find(results: &ResultsDir, plan: &Plan) -> Result<Found, Failure> {
-    let runs = results.runs().or_fail(Exit::Unfit)?;
-    for run in runs.into_iter().rev().filter(|run| run.id.parts().0 == plan.matrix_name) {
-        let stored = read::plan(&run)?;
-        if stored.matrix_digest == plan.matrix_digest && stored.only == plan.only && stored.asks_as(plan) {
-            return Ok(Found::Same(run));
-        }
-        if !is_closed(&run)? {
-            return Err(Failure::words(
-                Exit::Usage,
-                format!("{} is unfinished, and its matrix has other content than this one", run.id),
-            )
-            .hint(format!("`jetfault resume {}` finishes it; `jetfault run --new` opens another run", run.id)));
-        }
-    }
-    Ok(Found::None)
-}
-
-fn open_results(global: &Global, allow_volatile: bool) -> Result<(ResultsDir, Persistence), Failure> {
-    let path = locate::results_path(global.results.as_deref());
-    let results = ResultsDir::make(&path).map_err(store_failure)?;
-    let persistence = persistence(results.path());
-    match persistence {
-        Persistence::Volatile if !allow_volatile => Err(Failure::words(
-            Exit::Unfit,
-            format!("{} is in memory and does not survive a reboot", results.path().display()),
-        )
-        .hint("choose a directory on a disk with --results, or allow it with --allow-volatile")),
-        Persistence::Unproven => {
-            if !global.quiet {
-                let path = results.path().display();
-                output::say(format_args!(
-                    "warning: {path} is on an overlay: whether it survives a reboot is not proven"
-                ));
-            }
-            Ok((results, persistence))
-        }
-        Persistence::Volatile | Persistence::Persistent => Ok((results, persistence)),
-    }
-}
-
-/// What keeps other instances out, for as long as it lives.
-struct Locks {
-    _results: File,
-    _machine: File,
-}
-
-impl Locks {
-    fn take(results: &ResultsDir) -> Result<Self, Failure> {
-        let _results = results.lock().map_err(store_failure)?;
-        Ok(Self { _results, _machine: lock_machine(&machine_dirs()).map_err(store_failure)? })
-    }
-}
-
-/// Where what concerns the machine as a whole is kept for as long as it is up.
-fn machine_dirs() -> Vec<PathBuf> {
-    match env::var_os("JETFAULT_LOCK_DIR") {
-        Some(dir) => vec![PathBuf::from(dir)],
-        None => ["/run/lock", "/run", "/tmp"].map(PathBuf::from).to_vec(),
-    }
-}
-
-/// Nothing runs, and nothing is made, before all that the plan needs is allowed. What this machine cannot do needs no
-/// permission: its cells are void, with the reason.
-///
-/// # Errors
-/// If something is not allowed, with the flag that allows it.
-pub fn check_permissions(plan: &Plan, allowed: Allowed, sysroot: &Sysroot) -> Result<(), Failure> {
-    let is_possible = |permission| permission != Permission::PowerMode || power_modes(sysroot).is_ok();
-    let needed = plan.needs.permissions.iter().copied();
-    let missing: Vec<Permission> =
-        needed.filter(|permission| !is_allowed(*permission, allowed) && is_possible(*permission)).collect();
-    if !missing.is_empty() {
-        let deeds: Vec<&str> = missing.iter().map(|permission| deed(*permission)).collect();
-        let flags: Vec<&str> = missing.iter().map(|permission| permission.as_str()).collect();
-        return Err(Failure::words(Exit::Usage, format!("this matrix {}", deeds.join(", ")))
-            .hint(format!("allow it with {}", flags.join(" "))));
-    }
-    let commands = plan.cells.iter().any(|Cell { settings, .. }| {
-        let beside = settings.companion.as_ref().map(|companion| &companion.program);
-        matches!(settings.workload, WorkloadSettings::Command(_))
-            || matches!(beside, Some(CompanionProgram::Command(_)))
-    });
-    let invoker = invoker::collect().or_fail(Exit::Unfit)?;
-    if commands && invoker.uid == 0 && !allowed.root_workload {
-        return Err(Failure::words(Exit::Usage, "this matrix runs commands, and they would run as root")
-            .hint("run it as a user (sudo keeps the user), or allow it with --allow-root-workload"));
-    }
-    Ok(())
-}
-
-fn is_allowed(permission: Permission, allowed: Allowed) -> bool {
-    match permission {
-        Permission::Reboot => allowed.reboot,
-        Permission::PowerMode => allowed.power_mode,
-        Permission::DropCaches => allowed.drop_caches,
-        Permission::InjectedFaults => allowed.injected_faults,
-    }
-}
-
-/// What a plan does that needs the permission.
-fn deed(permission: Permission) -> &'static str {
-    match permission {
-        Permission::Reboot => "reboots this machine",
-        Permission::PowerMode => "switches its power mode",
-        Permission::DropCaches => "drops its page cache",
-        Permission::InjectedFaults => "commits deliberate faults (the results are marked as injected for ever)",
-    }
 }
 
 /// A person learns before the first trial, and not from a night of void ones, what makes cold starts impossible here.
@@ -483,69 +521,10 @@ fn say_what_is_against_cold(sysroot: &Sysroot, used: &UsedMark, here: &BootId) {
     }
 }
 
-/// What the command line allows, as the journal keeps it.
-pub fn allowed(allow: &AllowArgs) -> Allowed {
-    Allowed {
-        reboot: allow.allow_reboot,
-        power_mode: allow.allow_power_mode,
-        drop_caches: allow.allow_drop_caches,
-        injected_faults: allow.allow_injected_faults,
-        root_workload: allow.allow_root_workload,
+fn launcher(start: StartedBy) -> Launcher {
+    if start == StartedBy::Boot {
+        return Launcher::Service;
     }
-}
-
-/// What this machine and this build make of each cell.
-fn agenda(plan: &Plan, opened: &Opened, reach: Reach<'_>) -> Agenda {
-    let build = match plan.campaign.as_deref().map(|asked| asked.question.kind()) {
-        Some(QuestionKind::Revisions) => BuildCapabilities::WITH_REVISIONS,
-        Some(QuestionKind::Axes | QuestionKind::Sequence | QuestionKind::Levels) | None => BuildCapabilities::THIS,
-    };
-    let gpu = reach.sysroot.has_gpu_nodes();
-    let modes = power_modes(reach.sysroot);
-    let no_machine_faults = match opened.allowed.injected_faults {
-        true => injector::obstacle(),
-        false => Some("deliberate faults were not allowed when the run began ([[inject]])".to_owned()),
-    };
-    let agenda = Agenda::of(plan, opened.allowed.reboot, |index| {
-        let Some(cell) = plan.cell_at(index) else { return CellHere::default() };
-        let asked = reach.asked(&cell.settings, &modes);
-        let cannot = cannot_run(plan, cell, build)
-            .or_else(|| no_machine_faults.clone().filter(|_| faults_the_machine(cell)))
-            .or_else(|| asked.as_ref().err().cloned())
-            .or_else(|| not_allowed(cell, opened.allowed));
-        CellHere {
-            uses_gpu: may_use_gpu(&cell.settings, true),
-            may_taint: gpu && may_use_gpu(&cell.settings, gpu),
-            warms: warms(&cell.settings, gpu),
-            cannot,
-            asked: asked.unwrap_or_default(),
-            unrecorded_ms: match cell.settings.breadcrumbs {
-                Breadcrumbs::Sync => 0,
-                Breadcrumbs::Async | Breadcrumbs::Off => COMMIT_PERIOD_MS,
-            },
-        }
-    });
-    Agenda { power_modes: modes.unwrap_or_default(), ..agenda }
-}
-
-/// A run does what it was opened with the permission for, whatever a later build could do.
-fn not_allowed(cell: &Cell, allowed: Allowed) -> Option<String> {
-    let settings = &cell.settings;
-    let needs =
-        [(settings.power_mode.is_some(), Permission::PowerMode), (settings.drop_caches, Permission::DropCaches)];
-    let missing = needs.into_iter().find(|(needed, permission)| *needed && !is_allowed(*permission, allowed));
-    missing.map(|(_, permission)| format!("the run was opened without {permission}"))
-}
-
-fn provenance(cell: &Cell, opened: &Opened) -> Provenance {
-    match (&opened.script, cell.inject.is_empty()) {
-        (Some(_), _) => Provenance::Simulated,
-        (None, false) => Provenance::Injected,
-        (None, true) => Provenance::Measured,
-    }
-}
-
-fn launcher() -> Launcher {
     match (env::var_os("CI"), env::var_os("SSH_CONNECTION")) {
         (Some(_), _) => Launcher::Ci,
         (None, Some(_)) => Launcher::Ssh,
@@ -575,53 +554,21 @@ fn stop_signal() -> std::io::Result<Arc<AtomicUsize>> {
     Ok(signal)
 }
 
-/// The exit code and advice of an error of the store.
-fn store_failure(error: StoreError) -> Failure {
-    match error {
-        StoreError::NotADirectory(_) => {
-            Failure::new(Exit::Usage, error).hint("give a directory with --results, or move the file away")
-        }
-        StoreError::Held { .. } => Failure::new(Exit::Held, error)
-            .hint("two runs would spoil each other; `jetfault status` shows the other one"),
-        StoreError::Machine(error) => {
-            let hint = disk_trouble(&error.source);
-            let failure = Failure::new(Exit::Unfit, error);
-            match hint {
-                Some(hint) => failure.hint(hint),
-                None => failure,
-            }
-        }
-    }
-}
-
-/// The exit code and advice of an error in the course of a run.
-pub fn run_failure(run: &RunDir, error: RunError) -> Failure {
-    match error {
-        RunError::Read(_) | RunError::Illegal(_) => Failure::new(Exit::JournalDamaged, error).hint(format!(
-            "nothing was changed; keep {} as it is, and begin anew with `jetfault run --new`",
-            run.file(names::JOURNAL).display()
-        )),
-        RunError::NotRestored(_) => Failure::new(Exit::Unfit, error)
-            .hint(format!("put it back by hand, then `jetfault resume {}`: it looks again and ends the run", run.id)),
-        RunError::Machine(error) => {
-            let trouble = disk_trouble(&error.source).map(|trouble| format!("{trouble}; then "));
-            let resume = format!("`jetfault resume {}` goes on: everything recorded so far is safe", run.id);
-            Failure::new(Exit::Unfit, error).hint(format!("{}{resume}", trouble.unwrap_or_default()))
-        }
-    }
-}
-
 /// `jetfault stop [RUN]`.
 ///
 /// # Errors
 /// See [`Failure`].
-pub fn stop(which: Option<&str>, global: &Global) -> Outcome {
-    let (results, run) = locate::run(global, which)?;
+pub fn stop(args: &StopArgs, global: &Global) -> Outcome {
+    let (results, run) = locate::run(global, args.run.as_deref())?;
+    let sysroot = Sysroot::new(global.sysroot.clone());
+    let units = UnitDir::new(&sysroot, args.unit_dir.as_deref());
+    let is_armed = units.is_armed_for(&run.path);
     if is_closed(&run)? {
         output::say(format_args!("{} is over", run.id));
         return Ok(Exit::Done);
     }
-    if results.is_held() == Some(false) {
+    let is_idle = results.is_held() == Some(false);
+    if is_idle && !is_armed {
         output::say(format_args!("nobody works on {}: there is nothing to stop", run.id));
         return Ok(Exit::Done);
     }
@@ -629,6 +576,12 @@ pub fn stop(which: Option<&str>, global: &Global) -> Outcome {
     File::create(stop)
         .and_then(|file| file.sync_all())
         .map_err(|error| Failure::words(Exit::Unfit, format!("cannot write {}: {error}", stop.display())))?;
+    if is_idle {
+        // It rests between two boots: what it changed is put back now.
+        let boot = BootArgs { boot_delay: 0, unit_dir: args.unit_dir.clone() };
+        let manner = Manner { boot: &boot, accept_binary: false, start: StartedBy::Stop };
+        return resume_here(&results, &run, manner, global).map(|_| Exit::Done);
+    }
     output::say(format_args!("{} stops after its current trial; `jetfault resume {}` goes on", run.id, run.id));
     Ok(Exit::Done)
 }

@@ -75,6 +75,7 @@ pub fn trying(args: &TryArgs, global: &Global) -> Outcome {
         accept_binary: false,
         script: None,
         allow: args.allow,
+        boot: &args.boot,
         format: DataFormat::Text,
     };
     let exit = begin(&source, plan, &how, global)?;

@@ -9,7 +9,7 @@ use crate::model::injection::MachineFault;
 use crate::model::matrix::TrialsRule;
 use crate::model::power_mode::PowerModes;
 use crate::model::protocol::WorkerFault;
-use crate::model::settings::{Start, WorkloadSettings};
+use crate::model::settings::{ColdFrom, Start, WorkloadSettings};
 use crate::model::verdict::{Counted, Role};
 
 /// How often an excluded trial is repeated at the end of its block before the cell is short.
@@ -30,6 +30,10 @@ pub struct Agenda {
     pub seed: u64,
     /// The most boots the run may use.
     pub boots_max: u32,
+    /// The most boots in an hour that no trial explains.
+    pub unexpected_per_hour_max: u32,
+    /// How long the run may take, in milliseconds of the time that its journal knows of.
+    pub expires_ms: u64,
     /// Whether the harness may reboot this machine.
     pub may_reboot: bool,
     /// Whether somebody adds blocks as the run goes: when every block is through it asks, and is not over.
@@ -64,6 +68,8 @@ pub struct AgendaCell {
     pub rounds: u32,
     /// The state in which each trial must start.
     pub start: Start,
+    /// Whether a cold trial needs a boot that began with its power being cut.
+    pub from_power: bool,
     /// The power mode, as the matrix says it.
     pub power_mode: Option<String>,
     /// The index of the cell whose artifacts it works with, which comes before it in each block.
@@ -100,6 +106,7 @@ impl Agenda {
                 role,
                 rounds,
                 start: cell.settings.start,
+                from_power: cell.settings.cold_from == ColdFrom::Power,
                 power_mode: cell.settings.power_mode.clone(),
                 needs: plan.needed_by(index),
                 asked,
@@ -116,6 +123,8 @@ impl Agenda {
             power_modes: PowerModes::default(),
             seed: plan.seed,
             boots_max: u32::try_from(plan.boots_max).unwrap_or(u32::MAX),
+            unexpected_per_hour_max: plan.unexpected_per_hour_max,
+            expires_ms: plan.expires.ms(),
             may_reboot,
             open_ended: plan.campaign.is_some(),
         }
@@ -372,6 +381,7 @@ mod tests {
             role: Role::Sample,
             rounds,
             start: Start::Any,
+            from_power: false,
             power_mode: None,
             needs: None,
             asked: Asked::new(),
@@ -388,6 +398,8 @@ mod tests {
             power_modes: PowerModes::default(),
             seed: 1936,
             boots_max: 10,
+            unexpected_per_hour_max: 6,
+            expires_ms: 1_000_000,
             may_reboot: false,
             open_ended: false,
         }

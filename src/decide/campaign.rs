@@ -30,6 +30,9 @@ pub struct Campaign {
     /// Trials of its cells that other runs on this device had made before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<Known>,
+    /// Trials of controls that other runs on this device had made before: how often faults come where there is none.
+    #[serde(default)]
+    pub controls: Counts,
     /// The fault that is searched; without it the first one at the bad end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Signature>,

@@ -26,6 +26,9 @@ pub mod hypotheses;
 pub mod evidence;
 
 pub mod gate;
+
+pub mod clearance;
+
 pub mod hang;
 
 pub mod gpu_health;

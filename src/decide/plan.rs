@@ -12,6 +12,7 @@ use crate::decide::campaign::Campaign;
 use crate::model::ids::{CellId, ContentDigest};
 use crate::model::journal::Extended;
 use crate::model::matrix::{Decide, FaultName, MatrixError, Safety, Tool, TrialsRule, VerdictName};
+use crate::model::quantity::Millis;
 use crate::model::settings::{Settings, Start};
 use crate::model::words::words;
 
@@ -183,6 +184,12 @@ pub struct Plan {
     pub needs: Needs,
     /// The most boots that are allowed.
     pub boots_max: u64,
+    /// The most boots in an hour that no trial explains.
+    #[serde(default = "unexpected_per_hour_max")]
+    pub unexpected_per_hour_max: u32,
+    /// How long a board may stay armed for it.
+    #[serde(default = "expires")]
+    pub expires: Millis,
     /// What may not mean what it seems to, as text with its place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -200,6 +207,14 @@ pub struct Plan {
     /// What the run asks, if its trials are chosen as it goes; its cells then have no rounds of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub campaign: Option<Box<Campaign>>,
+}
+
+fn unexpected_per_hour_max() -> u32 {
+    Safety::default().max_unexpected_per_hour
+}
+
+fn expires() -> Millis {
+    Safety::default().expires
 }
 
 impl Plan {

@@ -14,6 +14,7 @@ use crate::model::ids::{BootId, CellId, TrialId};
 use crate::model::journal::{Booted, Closed, Event, Judged, Opened, Record, Started};
 use crate::model::outcome::{EndedBy, Outcome};
 use crate::model::start_state::PriorEnd;
+use crate::model::units::UptimeMs;
 use crate::model::verdict::{Counted, RebootCause, Role, StageName, Verdict};
 
 /// Rule of the void by which a cell that cannot run on this machine or with this build is set aside, once for all.
@@ -80,6 +81,35 @@ pub struct Warmth {
     pub faults: u8,
 }
 
+/// Boots that neither a declared reboot nor a running trial explains are counted over this time, in ms.
+const UNEXPECTED_WITHIN_MS: u64 = 3_600_000;
+
+/// The time that a journal knows of: within each boot from its first record to its last. Machines are off in between,
+/// and their clocks jump; this is never more than what really passed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct KnownTime {
+    boot: Option<BootId>,
+    /// Milliseconds of earlier boots.
+    before_ms: u64,
+    /// When this one's first and last record were written.
+    first: UptimeMs,
+    last: UptimeMs,
+}
+
+impl KnownTime {
+    fn note(&mut self, record: &Record) {
+        if self.boot.as_ref() != Some(&record.boot) {
+            let (before_ms, boot) = (self.ms(), Some(record.boot.clone()));
+            *self = Self { boot, before_ms, first: record.uptime_ms, last: record.uptime_ms };
+        }
+        self.last = self.last.max(record.uptime_ms);
+    }
+
+    fn ms(&self) -> u64 {
+        self.before_ms + (self.last.0 - self.first.0)
+    }
+}
+
 /// The phases of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
@@ -128,6 +158,9 @@ pub struct RunState {
     pub changed: Changed,
     /// Milliseconds for which the GPU is powered in a boot without clients, as far as cold trials showed.
     pub idle_ms: Option<u64>,
+    /// When boots came that nothing explains, within the last hour of the time that the journal knows of.
+    unexpected_ms: Vec<u64>,
+    known_time: KnownTime,
     /// The trial without a verdict.
     pub open: Option<OpenTrial>,
     /// What was there before the open trial.
@@ -161,6 +194,8 @@ impl RunState {
             warmth: Warmth::default(),
             changed: Changed::default(),
             idle_ms: None,
+            unexpected_ms: Vec::new(),
+            known_time: KnownTime::default(),
             open: None,
             baseline: Baseline::default(),
             progress: Progress::new(agenda),
@@ -174,6 +209,7 @@ impl RunState {
     /// # Errors
     /// If it cannot follow what came before; the state is then of no further use.
     pub fn apply(&mut self, agenda: &Agenda, record: &Record) -> Result<(), IllegalEvent> {
+        self.known_time.note(record);
         let applied = self.apply_event(agenda, &record.boot, &record.event);
         self.seq = record.seq;
         applied.map_err(|why| IllegalEvent { seq: record.seq, event: record.event.name(), why })
@@ -234,6 +270,12 @@ impl RunState {
             return Err("this boot was captured before");
         }
         self.made = self.declared.is_some() && self.declared == self.boot;
+        let explained = self.made || self.open.as_ref().is_some_and(|open| open.running);
+        if self.boot.is_some() && !explained {
+            let now = self.known_time.ms();
+            self.unexpected_ms.retain(|at| now - at < UNEXPECTED_WITHIN_MS);
+            self.unexpected_ms.push(now);
+        }
         self.prior_end = match (self.made, booted.evidence.findings.shutdown.known()) {
             (true, _) | (false, Some(Shutdown::Clean)) => PriorEnd::Planned,
             (false, Some(Shutdown::Unclean) | None) => PriorEnd::Unknown,
@@ -382,6 +424,16 @@ impl RunState {
         let judging = Judging { counted: Counted::Excluded, futile: false, interrupted: false };
         self.progress.judged(agenda, cell, judging);
         Ok(())
+    }
+
+    /// Boots within an hour that neither a declared reboot nor a running trial explains.
+    pub fn unexpected_boots(&self) -> u32 {
+        u32::try_from(self.unexpected_ms.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Milliseconds since the run was opened, as far as its journal knows: not those for which the machine was off.
+    pub fn age_ms(&self) -> u64 {
+        self.known_time.ms()
     }
 
     /// What is known of the open trial for [`crate::decide::infer::infer`].

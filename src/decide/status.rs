@@ -57,6 +57,15 @@ pub struct Status {
     /// The last verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastVerdict>,
+    /// How this boot came about, if the run has something to say about that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
+    /// Whether each boot carries the run on by itself, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub armed: Option<String>,
+    /// What the boot service could not do in this boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// The next step, in words.
     pub next: String,
     /// Why it waits, if it does.
@@ -158,6 +167,8 @@ pub struct StatusFold<'a> {
     report: ReportFold<'a>,
     stray: Option<StrayTrial>,
     last: Option<LastVerdict>,
+    /// How the last boot came about.
+    boot: Option<String>,
     /// Why the run rests, or why the declared reboot was asked for.
     why: Option<String>,
     /// When the open trial started and when its boot was last heard of, in milliseconds of that boot.
@@ -175,6 +186,7 @@ impl<'a> StatusFold<'a> {
             report: ReportFold::new(plan),
             stray: None,
             last: None,
+            boot: None,
             why: None,
             open_ms: (0, 0),
         }
@@ -185,12 +197,14 @@ impl<'a> StatusFold<'a> {
     /// # Errors
     /// If it cannot follow what came before.
     pub fn apply(&mut self, record: &Record) -> Result<(), IllegalEvent> {
+        let has_booted = self.state.boot.is_some();
         self.state.apply(self.agenda, record)?;
         let now = record.uptime_ms.0;
         match &record.event {
             Event::Started(_) => self.open_ms = (now, now),
             Event::Paused(paused) => self.why = Some(paused.why.clone()),
             Event::RebootAsked(asked) => self.why = Some(asked.why.clone()),
+            Event::Booted(_) if has_booted => self.boot = Some(self.how_it_came()),
             _ => {}
         }
         if self.state.open.as_ref().is_some_and(|open| open.boot == record.boot) {
@@ -205,6 +219,15 @@ impl<'a> StatusFold<'a> {
             self.last = Some(LastVerdict { trial, label, verdict, wall: record.wall });
         }
         Ok(())
+    }
+
+    /// How the boot that was just written down came about.
+    fn how_it_came(&self) -> String {
+        match (&self.state.open, self.state.made) {
+            (Some(open), _) => format!("the one before ended while {} was open", open.started.trial),
+            (None, true) => format!("jetfault rebooted: {}", self.why.as_deref().unwrap_or("it does not say why")),
+            (None, false) => "the one before ended without jetfault and without an open trial".to_owned(),
+        }
     }
 
     fn label(&self, cell: &CellId) -> String {
@@ -257,6 +280,9 @@ impl<'a> StatusFold<'a> {
             trials: trials_done(self.plan, &cells, is_over),
             open,
             last: self.last,
+            boot: self.boot,
+            armed: None,
+            trouble: None,
             next,
             waits,
             go_on: (!is_over && harness != Harness::Working).then(|| format!("jetfault resume{name}")),

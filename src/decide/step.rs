@@ -6,6 +6,7 @@ use crate::decide::infer::{infer, no_evidence};
 use crate::decide::run::{CANNOT_RUN_HERE, NOT_COLD_BOOTS_MAX, OpenTrial, Phase, RunState};
 use crate::model::ids::{BootId, TrialId};
 use crate::model::journal::{Closed, Closing, Judged, Quarantined};
+use crate::model::quantity::Millis;
 use crate::model::settings::Start;
 use crate::model::start_state::PriorEnd;
 use crate::model::verdict::{Judgement, Role};
@@ -75,6 +76,15 @@ fn stop(state: &RunState, agenda: &Agenda) -> Option<String> {
     if state.boots > agenda.boots_max {
         return Some(format!("the run used {} boots; [safety] max_boots is {}", state.boots, agenda.boots_max));
     }
+    let (unexpected, most) = (state.unexpected_boots(), agenda.unexpected_per_hour_max);
+    if unexpected > most {
+        return Some(format!(
+            "{unexpected} boots in an hour that no trial explains; [safety] max_unexpected_per_hour is {most}"
+        ));
+    }
+    if state.age_ms() > agenda.expires_ms {
+        return Some(format!("it took longer than [safety] expires allows: {}", Millis::new(agenda.expires_ms)));
+    }
     let spoiled = &state.spoiled;
     (spoiled.boots >= NOT_COLD_BOOTS_MAX)
         .then(|| format!("{} boots in a row were not cold; the last because {}", spoiled.boots, spoiled.why))
@@ -90,12 +100,18 @@ fn next_trial(state: &RunState, agenda: &Agenda, cell: usize, trial: TrialId) ->
     if let Some(reason) = &plan.cannot {
         return Step::Judge(void(trial, CANNOT_RUN_HERE, reason.clone()));
     }
-    let used = state.position > 0 || state.spoiled.here || state.prepared;
+    let used = state.position > 0 || state.spoiled.here;
     let needs_boot = match (&state.tainted_by, plan.start == Start::Cold) {
         (Some(by), _) if plan.may_taint => Some(format!("{by} may have left the GPU unfit")),
         (Some(_) | None, true) if used => Some("a cold trial needs a boot in which nothing used the GPU".to_owned()),
+        (Some(_) | None, true) if state.prepared => {
+            Some("a cold trial needs a boot in which no revision was prepared".to_owned())
+        }
         (Some(_) | None, true) if state.prior_end == PriorEnd::Fault => {
             Some("a cold trial needs a boot that did not begin with a fault".to_owned())
+        }
+        (Some(_) | None, true) if plan.from_power && !state.made => {
+            Some("a trial that is cold from power needs a boot that began with its power being cut".to_owned())
         }
         (Some(_) | None, _) => None,
     };

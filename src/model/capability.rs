@@ -83,6 +83,7 @@ const THIS: &[Capability] = &[
     Capability::GpuPm,
     Capability::Observer,
     Capability::OutputPatterns,
+    Capability::PowerHook,
     Capability::PowerMode,
     Capability::Swap,
     Capability::TunedKernels,

@@ -14,6 +14,8 @@ pub mod template;
 
 pub mod settings;
 
+pub mod board;
+
 pub mod machine_setting;
 
 pub mod power_mode;

@@ -135,9 +135,9 @@ pub struct Watch {
     /// Figures read from the output of a command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Metric>,
-    /// How long what makes `{prepared.dir}` may take.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub prepare_timeout: Limit,
+    /// How long what makes `{prepared.dir}` may take; an hour if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepare_timeout: Option<Limit>,
     /// How long a server may take until it is ready.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ready_timeout: Limit,

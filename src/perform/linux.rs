@@ -1,10 +1,12 @@
 //! The real machine: store, host and supervisor behind the one trait that the runner knows.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,9 +14,11 @@ use std::time::Duration;
 use rustix::fs::syncfs;
 
 use crate::decide::classify::classify;
+use crate::decide::clearance::Clearance;
 use crate::decide::crash::telling_frame;
 use crate::decide::plan::Plan;
 use crate::decide::prepare::{Look, Survey};
+use crate::model::board::RebootBy;
 use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Invoker, RebootAsked, SetChanged, Started};
@@ -26,6 +30,7 @@ use crate::model::units::Now;
 use crate::model::verdict::Verdict;
 use crate::perform::artifacts::{Artifacts, offer, offered};
 use crate::perform::client::{Client, PERIOD};
+use crate::perform::boot::{AtBoot, Rebooter};
 use crate::perform::companion::{Companion, Surroundings};
 use crate::perform::debugger;
 use crate::perform::evidence;
@@ -39,7 +44,7 @@ use crate::perform::orphans::end_orphans;
 use crate::perform::prepare::Prepared;
 use crate::perform::processes::RunMark;
 use crate::perform::revisions::{RevisionCache, RevisionDirs};
-use crate::perform::settings::{Reach, Tools, drop_page_cache, page_cache};
+use crate::perform::settings::{Reach, Switched, Tools, drop_page_cache, page_cache};
 use crate::perform::start_state::UsedMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
 use crate::perform::supervise::{Child, EnvChange, Launch, OUTPUT_BYTES_MAX, SETTLE_STAGE, SideMark, Supervisor};
@@ -80,9 +85,14 @@ pub struct Linux<'a> {
     tools: Tools,
     keep: PathBuf,
     used: UsedMark,
+    at_boot: Option<Rc<RefCell<AtBoot>>>,
+    rebooter: Rebooter,
     revisions: Option<RevisionCache>,
     signal: Arc<AtomicUsize>,
 }
+
+/// How often those for whom a trial waits are looked for.
+const CLEARANCE_PERIOD: Duration = Duration::from_millis(250);
 
 /// What [`Linux::new`] needs beside the run.
 pub struct Setting {
@@ -102,6 +112,10 @@ pub struct Setting {
     pub prepared: Prepared,
     /// The mark that a trial used the GPU.
     pub used: UsedMark,
+    /// The boot, if the boot service started the harness: then a trial may have to wait.
+    pub at_boot: Option<Rc<RefCell<AtBoot>>>,
+    /// What reboots this machine.
+    pub rebooter: Rebooter,
     /// Where prepared revisions are, if the run searches some.
     pub revisions: Option<RevisionCache>,
     /// The binary that is re-entered for children.
@@ -154,6 +168,8 @@ impl<'a> Linux<'a> {
             tools: setting.tools,
             keep: run.file(names::SETTINGS),
             used: setting.used,
+            at_boot: setting.at_boot,
+            rebooter: setting.rebooter,
             revisions: setting.revisions,
             signal: setting.signal,
         })
@@ -489,9 +505,35 @@ impl Machine for Linux<'_> {
         self.witness.keep_up().map_err(failed("the telemetry"))
     }
 
-    fn reboot(&mut self, _asked: &Durable<RebootAsked>, _here: &BootId) -> Result<(), MachineError> {
+    fn reboot(&mut self, asked: &Durable<RebootAsked>, here: &BootId) -> Result<(), MachineError> {
+        let RebootAsked { boot, power_mode, .. } = asked.get();
+        if boot != here {
+            return Err(MachineError::new(format!("reboot: boot {boot} is over"), io::ErrorKind::InvalidInput.into()));
+        }
+        let is_asked_to_end = || self.signal.load(Ordering::Relaxed) != 0;
         // A person makes it, and is told so when the run ends here.
-        Ok(())
+        let Some(mode) = power_mode.as_ref().filter(|_| self.rebooter.by() != RebootBy::Person) else {
+            return self.rebooter.end(&self.sysroot, here, is_asked_to_end);
+        };
+        rustix::fs::sync();
+        let switched = self.reach().switch_by_reboot(mode);
+        match switched.map_err(|error| MachineError::new("reboot by nvpmodel", io::Error::other(error)))? {
+            Switched::Rebooting => self.rebooter.await_end(&self.sysroot, here, is_asked_to_end),
+            Switched::AtOnce => self.rebooter.end(&self.sysroot, here, is_asked_to_end),
+        }
+    }
+
+    fn clearance(&mut self) -> Option<StopRequest> {
+        loop {
+            if let Some(stop) = self.stop_requested() {
+                return Some(stop);
+            }
+            match self.at_boot.as_ref()?.borrow_mut().clearance() {
+                Clearance::Go => return None,
+                Clearance::Wait(_) => std::thread::sleep(CLEARANCE_PERIOD),
+                Clearance::Stop(why) => return Some(StopRequest::AfterTrial { why }),
+            }
+        }
     }
 
     fn stop_requested(&mut self) -> Option<StopRequest> {

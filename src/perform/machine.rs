@@ -187,6 +187,10 @@ pub trait Machine {
     /// If the reboot cannot be asked for.
     fn reboot(&mut self, asked: &Durable<RebootAsked>, here: &BootId) -> Result<(), MachineError>;
 
+    /// Waits until a trial, or a reboot for one, may follow: for a person who is logged in, and for the board. Tells if
+    /// the run is to stop instead.
+    fn clearance(&mut self) -> Option<StopRequest>;
+
     /// Whether somebody asked the harness to stop.
     fn stop_requested(&mut self) -> Option<StopRequest>;
 }

@@ -67,6 +67,8 @@ pub mod gpu_health;
 
 pub mod survey;
 
+pub mod boot;
+
 mod kmsg;
 
 mod memory_events;

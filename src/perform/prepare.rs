@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::decide::plan::Plan;
 use crate::model::ids::ContentDigest;
 use crate::model::journal::{Invoker, SetChanged};
+use crate::model::quantity::{Limit, Millis};
 use crate::model::settings::{CommandSettings, Settings, WorkloadSettings};
 use crate::model::template::{RunTimeHole, Template};
 use crate::perform::aside::Aside;
@@ -29,6 +30,9 @@ const DONE: &str = "done";
 const FAILED: &str = "failed";
 /// The directory itself, beside what was said when it was made.
 const DIR: &str = "dir";
+
+/// How long a preparation may take, if the matrix does not say: as long as a command of a trial.
+const TIMEOUT: Limit = Limit::After(Millis::from_secs(3600));
 
 /// How many hexadecimal digits of the digest name a directory.
 const KEY_DIGITS: usize = 16;
@@ -131,7 +135,8 @@ impl Workshop<'_> {
                 continue;
             }
             let place = self.results.join(PREPARED).join(&key);
-            let timeout = cell.settings.watch.prepare_timeout.millis().map(|timeout| timeout.to_duration());
+            let limit = cell.settings.watch.prepare_timeout.unwrap_or(TIMEOUT);
+            let timeout = limit.millis().map(|timeout| timeout.to_duration());
             let result = match Self::found(&place) {
                 Some(result) => result,
                 None if self.signal.load(Ordering::Relaxed) != 0 => Err("it was interrupted".to_owned()),

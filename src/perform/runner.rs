@@ -219,7 +219,9 @@ impl<'a> Runner<'a> {
         }
         loop {
             let step = decide(&self.state, self.agenda, &self.circumstances.here);
-            if let (Step::Start { .. } | Step::Reboot { .. }, Some(stop)) = (&step, self.machine.stop_requested()) {
+            if let Step::Start { .. } | Step::Reboot { .. } = &step
+                && let Some(stop) = self.machine.clearance()
+            {
                 return self.pause(stop);
             }
             // Some steps end this call: the machine is about to reboot.

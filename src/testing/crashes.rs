@@ -54,6 +54,7 @@ fn cell(name: &str, cold: bool, unrecorded_ms: u64) -> AgendaCell {
         role: Role::Sample,
         rounds: 1,
         start: if cold { Start::Cold } else { Start::Any },
+        from_power: false,
         power_mode: None,
         needs: None,
         asked: Asked::new(),
@@ -73,10 +74,21 @@ fn asking(name: &str, setting: MachineSetting, level: &str) -> AgendaCell {
 
 fn agenda(cells: Vec<AgendaCell>) -> Agenda {
     let may_reboot = cells.iter().any(|c| c.start == Start::Cold);
+    // As a plan has it: each cold trial costs a boot, twice that and ten is the budget.
+    let boots_max = 2 * cells.iter().filter(|c| c.start == Start::Cold).map(|c| c.rounds).sum::<u32>() + 10;
     let mode = |id, name, mask| format!("< POWER_MODEL ID={id} NAME={name} >\nTPC_POWER_GATING TPC_PG_MASK {mask}\n");
     let conf = [mode(0, "15W", 240), mode(1, "25W", 240), mode(3, "7W", 252)].concat();
     let power_modes = parse_conf(&conf).expect("three modes");
-    Agenda { cells, power_modes, seed: 1, boots_max: 30, may_reboot, open_ended: false }
+    Agenda {
+        cells,
+        power_modes,
+        seed: 1,
+        boots_max,
+        unexpected_per_hour_max: 6,
+        expires_ms: 1_000_000,
+        may_reboot,
+        open_ended: false,
+    }
 }
 
 fn scenarios() -> Vec<Scenario> {
@@ -252,6 +264,9 @@ impl Auditor {
     fn end(&self, machine: &SimMachine<'_>) -> Result<Causes, String> {
         if self.offset != machine.durable.len() {
             return Err("the journal of a closed run has an end that is not a record".into());
+        }
+        if machine.boots.len() as u32 > machine.agenda.boots_max {
+            return Err(format!("auditor (l): {} boots are more than the budget", machine.boots.len()));
         }
         if machine.settings != settings_found() {
             return Err(format!("auditor (k): the machine is left with {:?}", machine.settings));

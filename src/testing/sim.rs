@@ -523,10 +523,17 @@ impl Machine for SimMachine<'_> {
             (&self.here(), &self.here()),
             "a reboot is declared for the boot it ends"
         );
+        if self.fails() {
+            return Err(broken("reboot"));
+        }
         if let Some(mode) = &asked.get().power_mode {
             self.settings.insert(MachineSetting::PowerMode, mode.clone());
         }
         self.die(Death::Planned, Fate::WrittenBack)
+    }
+
+    fn clearance(&mut self) -> Option<StopRequest> {
+        self.stop_requested()
     }
 
     fn stop_requested(&mut self) -> Option<StopRequest> {

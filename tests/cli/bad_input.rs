@@ -73,7 +73,7 @@ fn a_results_path_that_cannot_hold_results_is_refused() {
 }
 
 /// Runs the harness in a user and mount namespace with a small file system of its own at `full`.
-fn on_a_small_disk(bench: &Bench, bytes: u32, script: &str) -> Option<Said> {
+pub(crate) fn on_a_small_disk(bench: &Bench, bytes: u32, script: &str) -> Option<Said> {
     let full = bench.path("full");
     fs::create_dir_all(&full).unwrap();
     let text = format!(

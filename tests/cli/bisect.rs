@@ -87,11 +87,18 @@ fn a_search_that_is_killed_at_every_step_finds_the_same() {
     let mut kills = 0;
     loop {
         assert!(Instant::now() < until, "no end after {kills} kills:\n{}", bench.journal(run));
-        let before = bench.journal(run).lines().count();
+        let verdicts = |journal: &str| journal.matches("\"judged\"").count() - journal.matches("\"same-boot\"").count();
+        let before = verdicts(&bench.journal(run));
         let mut harness = bench.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // At another record each time: in the middle of a preparation, of a trial, of a verdict, between two steps.
-        let records = 1 + kills % 5;
-        while bench.journal(run).lines().count() < before + records && harness.try_wait().unwrap().is_none() {
+        // After another verdict, since a cell whose starts give nothing three times in a row is set aside; then at
+        // another record each time: between two steps, in a preparation, in the middle of a trial.
+        let mut at_verdict = None;
+        while harness.try_wait().unwrap().is_none() {
+            let journal = bench.journal(run);
+            let records = journal.lines().count();
+            if verdicts(&journal) > before && records >= *at_verdict.get_or_insert(records) + kills % 6 {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         if harness.try_wait().unwrap().is_some() {
@@ -237,4 +244,89 @@ fn git_bisect_run_hears_its_own_language() {
     assert_eq!(speak(&good, &["--no-such-flag"]), Some(255));
     let cold = bench.write("cold.toml", &crate::bench::matrix("cold", 1, "start = \"cold\"\n"));
     assert_eq!(speak(&cold, &["--allow-reboot"]), Some(255));
+}
+
+#[test]
+fn the_smallest_failing_part_of_a_sequence_is_found_and_its_other_orders_are_cells_of_their_own() {
+    let bench = Bench::new();
+    // B does nothing; A fails only with C after it.
+    let text = "[matrix]\nname = \"part\"\ntrials = 1\nseed = 1\n[workload]\nkind = \"linear4bit\"\nbackend = \"cpu\"\n\
+                settle = \"0s\"\n[shapes]\nA = [64, 64]\nB = [64, 128]\nC = [64, 192]\n[baseline]\nsequence = \"ABC\"\n\
+                [axes]\nsequence = [\"AC\"]\n[[inject]]\nfault = \"exit\"\nat = \"C.copy\"\nrate = 0.9\n\
+                if = { sequence = [\"ABC\", \"AC\"] }\n";
+    let file = bench.write("part.toml", text);
+    let args = ["bisect", "sequence", &file, "--orders", "--allow-injected-faults"];
+    let said = bench.run(&args);
+    said.ends(1);
+    assert!(said.out.contains("SMALLEST FAILING PART: AC ("), "{}", said.out);
+    assert!(said.out.contains("ORDER CA BELOW"), "{}", said.out);
+    bench.run(&["bisect", "sequence", &file]).fails(2, &["deliberate faults"]);
+}
+
+#[test]
+fn a_fault_of_a_side_branch_is_found_among_all_commits_and_paths_make_some_likelier() {
+    let bench = Bench::new();
+    let commits = repository(&bench, 3, 99);
+    let repo = bench.path("repo");
+    let faulty = "#!/bin/sh\nexit 3\n";
+    git(&repo, &["checkout", "--quiet", "-b", "side", &commits[1]], 10);
+    for number in 10..=13 {
+        if number == 12 {
+            fs::write(repo.join("test.sh"), faulty).unwrap();
+        }
+        fs::write(repo.join("side"), format!("{number}\n")).unwrap();
+        git(&repo, &["add", "."], number);
+        git(&repo, &["commit", "--quiet", "--message", &format!("side {number}")], number);
+    }
+    git(&repo, &["checkout", "--quiet", "main"], 14);
+    git(&repo, &["merge", "--quiet", "--no-edit", "side"], 14);
+    let text = matrix(&commits[0], "main", "").replace("first_parent = true", "first_parent = false");
+    let file = bench.write("since.toml", &text);
+    let said = bisect(&bench, &file, &[]);
+    said.ends(1);
+    assert!(said.out.contains("FIRST FAULTY REVISION: ") && said.out.contains("side 12 ("), "{}", said.out);
+    let searched = said.err.lines().filter(|line| line.contains("next: ")).count();
+
+    let weighed = bisect(&bench, &file, &["--path", "test.sh", "--new"]);
+    weighed.ends(1);
+    let fewer = weighed.err.lines().filter(|line| line.contains("next: ")).count();
+    assert!(weighed.out.contains("side 12 ("), "{}", weighed.out);
+    assert!(fewer < searched, "{fewer} runs, {searched} without the path:\n{}", weighed.err);
+}
+
+#[test]
+fn a_stored_matrix_that_was_edited_stops_the_search() {
+    let bench = Bench::new();
+    let file = bench.write("knobs.toml", &knobs("a$2c"));
+    let args = ["bisect", "axes", file.as_str(), "--allow-root-workload"];
+    bench.run(&args).ends(1);
+    let stored = bench.results().join("knobs-axes-001/matrix.toml");
+    let text = fs::read_to_string(&stored).unwrap();
+    fs::write(&stored, text.replace("[\"y\"]", "[\"v\"]")).unwrap();
+    bench.run(&["resume"]).fails(6, &["matrix.toml was changed after the run began"]);
+    fs::write(&stored, text).unwrap();
+    bench.run(&["resume"]).ends(1);
+}
+
+#[test]
+fn a_rehearsal_runs_nothing_and_is_the_same_for_the_same_seed() {
+    let bench = Bench::new();
+    let board = "[[inject]]\nfault = \"reset\"\nrate = 0.78\nif = { start = \"cold\", sequence = \"ABC\" }\n\
+                 [board]\nminutes_per_boot = 3\n";
+    let model = bench.write("board.toml", board);
+    let args = ["rehearse", "bnb-1936", "--model", &model, "--campaigns", "60", "--bisect", "revisions"];
+    let said = bench.run(&args);
+    said.ends(0);
+    for text in ["one of 32 revisions brought it", "every revision has it", "it does not come in this state", "boots"] {
+        assert!(said.out.contains(text), "{text}: {}", said.out);
+    }
+    assert!(said.out.contains("plain git bisect: right in 55.8 % after 5.0 runs"), "{}", said.out);
+    assert_eq!(bench.run(&args).out, said.out);
+    assert_ne!(bench.run(&[&args[..], &["--seed", "7"]].concat()).out, said.out);
+    let planned = bench.run(&["rehearse", "bnb-1936", "--model", &model, "--campaigns", "60"]);
+    planned.ends(0);
+    assert!(planned.out.contains("the matrix as planned"), "{}", planned.out);
+    assert!(!bench.results().exists(), "nothing was made");
+    bench.run(&["rehearse", "bnb-1936"]).fails(2, &["no fault", "[[inject]]"]);
+    bench.run(&["rehearse", "bnb-1936", "--model", "nowhere.toml"]).fails(2, &["nowhere.toml"]);
 }

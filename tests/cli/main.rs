@@ -8,6 +8,7 @@ mod bisect;
 mod boards;
 
 mod bad_input;
+mod boots;
 mod commands;
 mod companion;
 mod deaths;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::style::{Colour, Style};
 use super::table::{Align, Row, elastic, fixed, table};
 use super::{counted, one_line};
-use crate::cli::rehearse::{Rehearsal, Scene};
+use crate::cli::rehearse::{Plain, Rehearsal, Scene};
 use crate::decide::rehearse::Summary;
 use crate::decide::report::Rate;
 use crate::decide::stats::{Counts, Method};
@@ -37,6 +37,18 @@ pub fn rehearsal(rehearsal: &Rehearsal, style: &Style) -> String {
             let share = 100.0 * f64::from(*count) / f64::from(summary.campaigns);
             let _ = writeln!(out, "wrong in {share:.1} % if {}: {}", one_line(truth), one_line(answer));
         }
+    }
+    for Plain { repeats, does } in &rehearsal.plain {
+        let name = match repeats.runs {
+            1 => "plain git bisect".to_owned(),
+            runs => format!("plain bisection, {runs} runs each"),
+        };
+        let _ = writeln!(
+            out,
+            "{name}: right in {:.1} % after {:.1} runs (both ends trusted)",
+            100.0 * does.success,
+            does.runs
+        );
     }
     out
 }

@@ -35,6 +35,10 @@ pub fn status(status: &Status, style: &Style) -> String {
     if let Some(last) = &status.last {
         fact(&mut out, "last", &format!("{} of {}: {} ({})", last.trial, last.label, last.verdict, last.wall));
     }
+    let said = [("boot", &status.boot), ("armed", &status.armed), ("trouble", &status.trouble)];
+    for (name, text) in said.into_iter().filter_map(|(name, text)| Some((name, text.as_ref()?))) {
+        fact(&mut out, name, text);
+    }
     fact(&mut out, "next", &status.next);
     if let Some(waits) = &status.waits {
         fact(&mut out, "waits", waits);

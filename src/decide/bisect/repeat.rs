@@ -1,15 +1,15 @@
-//! Plain bisection with repeats: each position is run up to k times and is bad from m faults on.
+//! What plain bisection with repeats would do: each position is run up to k times and is bad from m faults on.
 //!
 //! Cheaper than [`super::revisions`] if the rate is known exactly, k fits it and both ends can be trusted; with the wrong
-//! k it is a coin toss. Hence it is offered, with its exact chance of success, and is no default.
+//! k it is a coin toss, and k = 1, which is `git bisect`, mostly names a wrong position. It is not offered as a search,
+//! but its exact chance of success stands beside a rehearsal.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::{Purpose, Search, Seen, Step};
 use crate::decide::stats::Counts;
 
 /// How often a position is run, and what makes it bad.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Repeats {
     /// The most runs of a position: k, at least 1.
     pub runs: u64,
@@ -58,7 +58,7 @@ impl Repeats {
 }
 
 /// What a search does on average.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Characteristics {
     /// The chance to name the right position.
     pub success: f64,
@@ -96,46 +96,5 @@ impl Course {
         let (called_bad, runs) = if middle >= self.first_bad { self.bad } else { self.good };
         let here = Characteristics { success: 0.0, runs, builds: 1.0 };
         here.and(self.from(good, middle), called_bad).and(self.from(middle, bad), 1.0 - called_bad)
-    }
-}
-
-/// A plain bisection.
-#[derive(Debug, Clone)]
-pub struct Repeat {
-    repeats: Repeats,
-    counts: Vec<Counts>,
-}
-
-impl Repeat {
-    /// A search over positions 0 (good) to `last` (bad); the ends are trusted.
-    pub fn new(last: usize, repeats: Repeats) -> Self {
-        Self { repeats, counts: vec![Counts::default(); last + 1] }
-    }
-
-    /// The runs at each position.
-    pub fn counts(&self) -> &[Counts] {
-        &self.counts
-    }
-}
-
-impl Search for Repeat {
-    type Place = usize;
-    type Answer = usize;
-
-    fn observe(&mut self, &at: &usize, seen: Seen) {
-        seen.count(&mut self.counts[at]);
-    }
-
-    fn next(&self) -> Step<usize, usize> {
-        let (mut good, mut bad) = (0, self.counts.len() - 1);
-        while bad - good > 1 {
-            let at = good + (bad - good) / 2;
-            match self.repeats.is_bad(self.counts[at]) {
-                None => return Step::Test { at, purpose: Purpose::Search },
-                Some(true) => bad = at,
-                Some(false) => good = at,
-            }
-        }
-        Step::Done(bad)
     }
 }

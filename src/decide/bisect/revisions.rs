@@ -41,7 +41,8 @@ pub struct Rules {
     pub runs_max: u32,
     /// Whether faults may come where there is no fault.
     pub false_faults: FalseFaults,
-    /// Runs of cells known to be good.
+    /// Runs of cells known to be good. They are no part of what is asked, so they are stored beside it.
+    #[serde(skip)]
     pub controls: Counts,
     /// Costs; none counts runs alone.
     pub costs: Option<Costs>,

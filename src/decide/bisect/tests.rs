@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
+use super::Seen;
 use super::posterior::{FalseFaults, Order, Posterior, Rates, best_gain, prior};
 use super::repeat::Repeats;
 use super::trigger::Triggers;
-use super::{Purpose, Search, Seen, Step};
 use crate::decide::order::Draws;
 use crate::decide::stats::Counts;
 
@@ -145,15 +145,4 @@ fn the_fast_entropy_of_positions_is_that_of_both_results() {
             assert!((fast[at] - slow).abs() < 1e-10, "{at} of {last}: {} {slow}", fast[at]);
         }
     }
-}
-
-#[test]
-fn a_plain_bisection_needs_no_repeats_when_the_fault_always_comes() {
-    let mut search = super::repeat::Repeat::new(32, Repeats { runs: 1, faults: 1 });
-    while let Step::Test { at, purpose } = search.next() {
-        assert_eq!(purpose, Purpose::Search);
-        search.observe(&at, Seen::fault_if(at >= 23));
-    }
-    assert_eq!(search.next(), Step::Done(23));
-    assert_eq!(search.counts().iter().map(|counts| counts.counted()).sum::<u64>(), 5);
 }

@@ -102,18 +102,23 @@ impl Course {
     /// The beginning of `campaign`; `excluded` are combinations that the matrix does not allow.
     pub fn new(campaign: &Campaign, excluded: &[Kept]) -> Self {
         let question = campaign.question.clone();
+        let controls = campaign.controls;
         let engine = match &question {
             Question::Axes { flips, rules } => {
-                let mut knobs = Knobs::new(flips.len() as u32, rules.clone());
+                let mut knobs = Knobs::new(flips.len() as u32, knobs::Rules { controls, ..rules.clone() });
                 excluded.iter().for_each(|&kept| knobs.forbid(kept));
                 Engine::Knobs(knobs)
             }
-            Question::Sequence { rules, .. } => {
-                Engine::Knobs(Knobs::of_items(question.items().unwrap_or_default(), rules.clone()))
+            Question::Sequence { rules, .. } => Engine::Knobs(Knobs::of_items(
+                question.items().unwrap_or_default(),
+                knobs::Rules { controls, ..rules.clone() },
+            )),
+            Question::Levels { labels, rules, .. } => {
+                Engine::Levels(Levels::new(labels.len() - 1, since::Rules { controls, ..rules.clone() }))
             }
-            Question::Levels { labels, rules, .. } => Engine::Levels(Levels::new(labels.len() - 1, rules.clone())),
             Question::Revisions { history, rules } => {
-                let mut search = Revisions::new(history.order(), &history.weights(), rules.clone());
+                let rules = since::Rules { controls, ..rules.clone() };
+                let mut search = Revisions::new(history.order(), &history.weights(), rules);
                 let skipped = history.revisions.iter().enumerate().filter(|(_, revision)| revision.skip);
                 skipped.for_each(|(position, _)| search.set_untestable(position));
                 Engine::Revisions(search)
@@ -261,18 +266,18 @@ impl Course {
         }
     }
 
-    /// The next place that can be made a cell, with the cell; places that cannot are set aside on the way.
+    /// The cell of the next place that can be made one; places that cannot are set aside on the way.
     ///
     /// # Errors
     /// If the bad end itself is impossible.
-    pub fn next_cell(&mut self, matrix: &Matrix) -> Result<Step<(Place, Purpose, Box<Cell>), Answer>, PlanError> {
+    pub fn next_cell(&mut self, matrix: &Matrix) -> Result<Step<Box<Cell>, Answer>, PlanError> {
         loop {
             let (place, purpose) = match self.next() {
                 Step::Done(answer) => return Ok(Step::Done(answer)),
                 Step::Test { at, purpose } => (at, purpose),
             };
             match (self.cell(matrix, place), place == self.question.bad_end()) {
-                (Ok(Some(cell)), _) => return Ok(Step::Test { at: (place, purpose, Box::new(cell)), purpose }),
+                (Ok(Some(cell)), _) => return Ok(Step::Test { at: Box::new(cell), purpose }),
                 (Err(error), true) => return Err(error),
                 (Ok(None), _) => self.set_aside(place, "the matrix excludes it".to_owned()),
                 (Err(error), false) => self.set_aside(place, error.to_string()),

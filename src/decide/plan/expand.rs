@@ -58,6 +58,8 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         trials: matrix.trials.clone(),
         needs: Needs::default(),
         boots_max: 0,
+        unexpected_per_hour_max: matrix.safety.max_unexpected_per_hour,
+        expires: matrix.safety.expires,
         warnings,
         factors: matrix.factors.clone(),
         cells,

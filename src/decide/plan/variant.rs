@@ -109,6 +109,8 @@ pub fn campaign_plan(matrix: &Matrix, campaign: Campaign) -> Result<Plan, PlanEr
         trials: TrialsRule::Fixed(1),
         needs: Needs::default(),
         boots_max: 0,
+        unexpected_per_hour_max: matrix.safety.max_unexpected_per_hour,
+        expires: matrix.safety.expires,
         warnings: Vec::new(),
         cells,
         warming,

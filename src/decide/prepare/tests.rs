@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::decide::arrange::Asked;
+use crate::decide::campaign::Course;
 use crate::decide::run::{NOT_COLD_BOOTS_MAX, Warmth};
 use crate::decide::step::{Step, decide};
 use crate::model::evidence::{EvidenceSummary, Fact, Findings};
@@ -27,6 +28,7 @@ fn agenda(may_reboot: bool) -> Agenda {
         role: if number == WARMING { Role::Warming } else { Role::Sample },
         rounds: if number == WARMING { 0 } else { 9 },
         start,
+        from_power: false,
         power_mode: None,
         needs: None,
         asked,
@@ -45,7 +47,16 @@ fn agenda(may_reboot: bool) -> Agenda {
         cell(WARMING, Start::Any, Asked::new()),
     ];
     let power_modes = parse_conf(&[mode(0, "15W", 240), mode(3, "7W", 252)].concat()).unwrap();
-    Agenda { cells, power_modes, seed: 1, boots_max: 20, may_reboot, open_ended: false }
+    Agenda {
+        cells,
+        power_modes,
+        seed: 1,
+        boots_max: 20,
+        unexpected_per_hour_max: 6,
+        expires_ms: 1_000_000,
+        may_reboot,
+        open_ended: false,
+    }
 }
 
 /// A run and its machine, told record by record.
@@ -103,8 +114,12 @@ impl Told {
     fn tell(&mut self, event: Event) {
         let wall: WallTime = serde_json::from_str("\"2026-05-02T10:00:00.000Z\"").unwrap();
         let (seq, boot) = (self.state.seq + 1, self.here());
-        let record = Record { version: VERSION, seq, boot, uptime_ms: UptimeMs(1), wall, event };
+        let record = Record { version: VERSION, seq, boot, uptime_ms: UptimeMs(seq), wall, event };
         self.state.apply(&self.agenda, &record).unwrap();
+    }
+
+    fn prepare_a_revision(&mut self) {
+        self.tell(Event::Hooked(Course::prepared("4bca844", None)));
     }
 
     fn boot(&mut self) {
@@ -238,6 +253,58 @@ fn after_a_fault_reset_a_planned_reboot_comes_before_the_next_cold_trial() {
     told.planned_reboot();
     assert_eq!((told.state.prior_end, told.state.made), (PriorEnd::Planned, true));
     assert!(matches!(decide(&told.state, &told.agenda, &told.here()), Step::Start { .. }));
+}
+
+#[test]
+fn a_trial_that_is_cold_from_power_needs_a_boot_that_was_made_for_it() {
+    let mut told = Told::new(true);
+    told.agenda.cells.iter_mut().for_each(|cell| (cell.start, cell.from_power) = (Start::Cold, true));
+    let next = decide(&told.state, &told.agenda, &told.here());
+    assert!(matches!(&next, Step::Reboot { why, .. } if why.contains("power being cut")), "{next:?}");
+    told.planned_reboot();
+    assert!(matches!(decide(&told.state, &told.agenda, &told.here()), Step::Start { .. }));
+}
+
+#[test]
+fn boots_that_nothing_explains_stop_the_run_and_so_does_its_age() {
+    let stopped = |told: &Told| match decide(&told.state, &told.agenda, &told.here()) {
+        Step::Close(closed) => Some(closed.why),
+        _ => None,
+    };
+    let mut told = Told::new(false);
+    for _ in 0..told.agenda.unexpected_per_hour_max {
+        told.boot();
+        assert_eq!(stopped(&told), None);
+    }
+    told.boot();
+    assert!(stopped(&told).unwrap().contains("7 boots in an hour that no trial explains"));
+
+    let mut told = Told::new(true);
+    for _ in 0..10 {
+        told.planned_reboot();
+        assert_eq!(stopped(&told), None, "a reboot of ours is explained");
+    }
+    told.agenda.expires_ms = 9;
+    assert!(stopped(&told).unwrap().contains("[safety] expires"));
+}
+
+#[test]
+fn no_cold_trial_follows_a_preparation_in_its_boot_and_an_open_ended_run_asks() {
+    let mut told = Told::new(true);
+    told.agenda.cells.iter_mut().for_each(|cell| (cell.start, cell.rounds) = (Start::Cold, 1));
+    told.prepare_a_revision();
+    let next = decide(&told.state, &told.agenda, &told.here());
+    assert!(matches!(&next, Step::Reboot { why, .. } if why.contains("no revision was prepared")), "{next:?}");
+    told.planned_reboot();
+    assert!(matches!(decide(&told.state, &told.agenda, &told.here()), Step::Start { .. }));
+
+    let mut told = Told::new(true);
+    told.agenda.cells.iter_mut().for_each(|cell| cell.rounds = 0);
+    told.agenda.open_ended = true;
+    told.state.progress = crate::decide::agenda::Progress::new(&told.agenda);
+    assert_eq!(decide(&told.state, &told.agenda, &told.here()), Step::Ask);
+    told.agenda.open_ended = false;
+    assert!(matches!(decide(&told.state, &told.agenda, &told.here()), Step::Close(_)));
 }
 
 #[test]

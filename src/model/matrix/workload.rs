@@ -159,7 +159,7 @@ fn observed(reader: &mut Reader<'_>, watch: &mut Watch, problems: &mut Problems)
     watch.keep =
         reader.take("keep").and_then(|node| word(node, "value of `keep`", Keep::WORDS, problems)).unwrap_or_default();
     let mut limit = |key| reader.take(key).and_then(|node| parsed(node, problems));
-    watch.prepare_timeout = limit("prepare_timeout").unwrap_or(COMMAND_TIMEOUT);
+    watch.prepare_timeout = limit("prepare_timeout");
     watch.ready_timeout = limit("ready_timeout").unwrap_or_default();
     watch.request_timeout = limit("request_timeout").unwrap_or_default();
     watch.silence_timeout = limit("silence_timeout").unwrap_or_default();

@@ -3,7 +3,7 @@
 //! A command that hangs is killed and given up: a dead drive must not keep the harness from coming back.
 
 use std::env;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -94,10 +94,23 @@ pub fn run_briefly(program: &str, args: &[&str], patience: Duration) -> Fact<Str
 /// # Errors
 /// If it cannot be started, or does not answer in time.
 pub fn ask(command: &Command<'_>) -> io::Result<Answer> {
+    ask_and_answer(command, "")
+}
+
+/// Runs a command that asks for `input`; with none, nobody is there to answer its questions.
+///
+/// # Errors
+/// If it cannot be started, or does not answer in time.
+pub fn ask_and_answer(command: &Command<'_>, input: &str) -> io::Result<Answer> {
     let mut process = std::process::Command::new(find_program(command.argv[0]).ok_or(ErrorKind::NotFound)?);
     process.args(&command.argv[1..]).env("LC_ALL", "C").env("SYSTEMD_COLORS", "0");
-    process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    process.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
+    process.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = process.spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A few bytes fit into the pipe; one that does not want them has closed it.
+        let _ = stdin.write_all(input.as_bytes());
+    }
     let until = Instant::now() + command.patience;
     let output = drain(child.stdout.take().expect("it is piped"), command.limit);
     let complaint =

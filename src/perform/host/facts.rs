@@ -94,7 +94,31 @@ pub struct MachineFacts {
     pub binary: ContentDigest,
 }
 
+impl MachineFacts {
+    /// The versions on which results depend, by name, in the order of [`Sysroot::versions`].
+    pub fn versions(&self) -> [(&'static str, Fact<String>); 3] {
+        [
+            ("kernel", self.kernel.clone()),
+            ("release of Jetson Linux", self.l4t_release.clone()),
+            ("NVIDIA driver", self.driver.clone()),
+        ]
+    }
+}
+
 impl Sysroot {
+    /// The versions on which results depend, as they are now; no program is asked.
+    pub fn versions(&self) -> [(&'static str, Fact<String>); 3] {
+        let release = self.text("etc/nv_tegra_release");
+        [
+            ("kernel", self.text("proc/sys/kernel/osrelease")),
+            (
+                "release of Jetson Linux",
+                release.and_then(|text| Fact::Known(text.lines().next().unwrap_or_default().to_owned())),
+            ),
+            ("NVIDIA driver", self.driver()),
+        ]
+    }
+
     /// Whether a GPU may be used on this machine.
     pub fn has_gpu_nodes(&self) -> bool {
         GPU_NODES.iter().any(|node| self.exists(node))

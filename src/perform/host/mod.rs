@@ -15,7 +15,7 @@ use chrono::Utc;
 use rustix::time::{ClockId, clock_gettime};
 
 pub use clocks::Clocks;
-pub use command::{Answer, Command, ask, find_program, run_briefly};
+pub use command::{Answer, Command, ask, ask_and_answer, find_program, run_briefly};
 pub use facts::{MACHINE_SCHEMA, MachineFacts};
 pub use sysroot::{CAPTURE_FILE, COMMANDS, Captured, Keep, Limit, Recording, Sysroot, TEXT_BYTES_MAX};
 

@@ -20,9 +20,11 @@ use crate::model::machine_setting::MachineSetting;
 use crate::model::matrix::Tool;
 use crate::model::power_mode::{PowerModes, parse_conf};
 use crate::model::settings::Settings;
+use crate::perform::gpu_health::NVGPU_DEVICES;
 use crate::perform::host::Sysroot;
 
 pub use page_cache::{drop_page_cache, page_cache};
+pub use power_mode::Switched;
 pub use tools::Tools;
 
 use self::clocks::Clocks;
@@ -137,6 +139,14 @@ impl<'a> Reach<'a> {
         self.check(setting, value, |reading| is_original(setting, value, reading))
     }
 
+    /// Switches the power mode to `level` by a reboot of nvpmodel's own.
+    ///
+    /// # Errors
+    /// If nvpmodel refuses.
+    pub fn switch_by_reboot(self, level: &str) -> Result<Switched, SettingError> {
+        power_mode::switch_by_reboot(self, level)
+    }
+
     fn check(self, setting: MachineSetting, wanted: &str, good: impl Fn(&str) -> bool) -> Result<(), SettingError> {
         let reading = match self.read(setting) {
             Fact::Known(reading) if good(&reading) => return Ok(()),
@@ -195,18 +205,9 @@ pub fn power_modes(sysroot: &Sysroot) -> Result<PowerModes, String> {
     }
 }
 
-/// Directories of the integrated GPU, by kernel: JetPack 6 and 7, then 5, then the links to either.
-const GPU_DEVICES: [&str; 5] = [
-    "sys/devices/platform/bus@0/17000000.gpu",
-    "sys/devices/platform/17000000.gpu",
-    "sys/devices/17000000.ga10b",
-    "sys/devices/platform/gpu.0",
-    "sys/devices/gpu.0",
-];
-
 /// The directory of the integrated GPU that has `attribute`.
 pub(super) fn gpu_device(sysroot: &Sysroot, attribute: &str) -> Option<&'static str> {
-    GPU_DEVICES.into_iter().find(|device| sysroot.exists(&format!("{device}/{attribute}")))
+    NVGPU_DEVICES.into_iter().find(|device| sysroot.exists(&format!("{device}/{attribute}")))
 }
 
 #[cfg(test)]

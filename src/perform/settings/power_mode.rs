@@ -27,6 +27,31 @@ impl PowerMode<'_> {
     }
 }
 
+/// What came of a switch that takes a reboot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Switched {
+    /// nvpmodel reboots the machine.
+    Rebooting,
+    /// It needed no reboot after all.
+    AtOnce,
+}
+
+/// Has nvpmodel switch to `level` by a reboot that it makes itself: after its question was confirmed, another kind of
+/// reboot would not do (JetPack 7.2 on Orin).
+pub(super) fn switch_by_reboot(reach: Reach<'_>, level: &str) -> Result<Switched, SettingError> {
+    let mode: Mode = level.parse().map_err(|error| SettingError::Impossible(format!("power mode: {error}")))?;
+    let answer = reach.tools.run_with(Tool::Nvpmodel, &["-m", &mode.id.to_string()], PATIENCE, "YES\n")?;
+    match SwitchAnswer::of(&said(&answer), answer.status.success()) {
+        SwitchAnswer::NeedsReboot if answer.status.success() => Ok(Switched::Rebooting),
+        SwitchAnswer::Accepted => Ok(Switched::AtOnce),
+        SwitchAnswer::NeedsReboot => {
+            let words = format!("it was told to reboot for {mode}, and failed ({})", answer.status);
+            Err(SettingError::Refused { tool: Tool::Nvpmodel, words })
+        }
+        SwitchAnswer::Refused(words) => Err(SettingError::Refused { tool: Tool::Nvpmodel, words }),
+    }
+}
+
 impl Setting for PowerMode<'_> {
     fn read(&self) -> Fact<String> {
         match self.active() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::SettingError;
 use crate::model::matrix::Tool;
-use crate::perform::host::{Answer, Command, Keep, Limit, Sysroot, TEXT_BYTES_MAX, ask};
+use crate::perform::host::{Answer, Command, Keep, Limit, Sysroot, TEXT_BYTES_MAX, ask_and_answer};
 
 /// Where administrators' programs are, which a user's PATH may leave out.
 const PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
@@ -64,12 +64,23 @@ impl Tools {
 
     /// Runs `tool` with nobody to answer its questions.
     pub(super) fn run(&self, tool: Tool, args: &[&str], patience: Duration) -> Result<Answer, SettingError> {
+        self.run_with(tool, args, patience, "")
+    }
+
+    /// Runs `tool`, which reads `input`.
+    pub(super) fn run_with(
+        &self,
+        tool: Tool,
+        args: &[&str],
+        patience: Duration,
+        input: &str,
+    ) -> Result<Answer, SettingError> {
         let program = self.find(tool)?;
         let program = program.to_string_lossy();
         let argv: Vec<&str> = [&*program].into_iter().chain(args.iter().copied()).collect();
         let limit = Limit { bytes: TEXT_BYTES_MAX, keep: Keep::Start };
         let command = Command { file: tool.as_str(), argv: &argv, patience, limit };
-        ask(&command).map_err(|error| SettingError::Refused { tool, words: error.to_string() })
+        ask_and_answer(&command, input).map_err(|error| SettingError::Refused { tool, words: error.to_string() })
     }
 
     /// Runs `tool`, which must succeed.

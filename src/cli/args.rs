@@ -145,8 +145,8 @@ pub enum Command {
 /// Which matrix, and what is changed in it.
 #[derive(Debug, Args)]
 pub struct MatrixArgs {
-    /// Path of a matrix file, or the name of a shipped one: quickstart, command, bnb-1936, bnb-1936-small,
-    /// cold-start, power-modes
+    /// Path of a matrix file, or the name of a shipped one such as quickstart, command, bnb-1936 or edge-llm-nvfp4; a name
+    /// that is none lists them
     pub matrix: String,
     /// Only cells with these levels: axis=level,…, or a label such as baseline; may be repeated
     #[arg(long, value_name = "AXIS=LEVEL,…")]

@@ -81,6 +81,7 @@ const THIS: &[Capability] = &[
     Capability::DriverAllocators,
     Capability::DropCaches,
     Capability::GpuPm,
+    Capability::MemoryMax,
     Capability::Observer,
     Capability::OutputPatterns,
     Capability::PowerHook,

@@ -51,6 +51,7 @@ impl Aside<'_> {
             environment: environment.to_vec(),
             deadlines: Deadlines { settle: Duration::ZERO, ..Deadlines::new(timeout) },
             output_bytes_max: OUTPUT_BYTES_MAX,
+            group: None,
             observer: Observer::None,
             invoker: Some(invoker),
         };

@@ -119,6 +119,7 @@ impl Companion {
             environment: surroundings.environment.to_vec(),
             deadlines: Deadlines { settle: Duration::ZERO, ..Deadlines::new(FOR_EVER) },
             output_bytes_max: OUTPUT_BYTES_MAX,
+            group: None,
             observer: Observer::None,
             invoker: Some(surroundings.invoker),
         };

@@ -85,7 +85,8 @@ pub(super) fn write(path: &Path, dump: &Dump<'_>) -> io::Result<()> {
     out.flush()
 }
 
-/// Stacks first, then what is written by loader and libraries, the smallest first, as far as there is room.
+/// Stacks first, then data, the smallest first, as far as there is room. What the loader knows of libraries stands in
+/// data that it makes read-only once it is written.
 fn pieces(dump: &Dump<'_>) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut room = BYTES_MAX;
@@ -96,7 +97,7 @@ fn pieces(dump: &Dump<'_>) -> Vec<Piece> {
         Some(Piece { start, length: (mapping.end - start).min(STACK_BYTES_MAX) })
     });
     let mut others: Vec<&Mapping> =
-        dump.mappings.iter().filter(|mapping| mapping.writable && mapping.readable).collect();
+        dump.mappings.iter().filter(|mapping| mapping.readable && !mapping.executable).collect();
     others.sort_by_key(|mapping| mapping.end - mapping.start);
     let others = others
         .into_iter()

@@ -25,12 +25,13 @@ use crate::model::journal::{Invoker, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
 use crate::model::matrix::Tool;
 use crate::model::outcome::{EndedBy, Outcome};
+use crate::model::quantity::Bytes;
 use crate::model::settings::{Backend, GpuPm, Keep, Settings, Telemetry};
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
 use crate::perform::artifacts::{Artifacts, offer, offered};
-use crate::perform::client::{Client, PERIOD};
 use crate::perform::boot::{AtBoot, Rebooter};
+use crate::perform::client::{Client, PERIOD};
 use crate::perform::companion::{Companion, Surroundings};
 use crate::perform::debugger;
 use crate::perform::evidence;
@@ -40,6 +41,7 @@ use crate::perform::injector::{Injector, Moment};
 use crate::perform::journal::Durable;
 use crate::perform::launching::{self, TrialContext};
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
+use crate::perform::memory_group::MemoryGroup;
 use crate::perform::orphans::end_orphans;
 use crate::perform::prepare::Prepared;
 use crate::perform::processes::RunMark;
@@ -72,6 +74,8 @@ pub struct Linux<'a> {
     /// The signals and places of crashes that a debugger looked at.
     crashes_seen: BTreeSet<(i32, String)>,
     prepared: Prepared,
+    /// The control group of the trial, if it has one of its own.
+    group: Option<MemoryGroup>,
     /// Whether another cell works with the artifacts of the trial's.
     is_needed: bool,
     /// The trial whose child was started last.
@@ -158,6 +162,7 @@ impl<'a> Linux<'a> {
             client: None,
             crashes_seen: BTreeSet::new(),
             prepared: setting.prepared,
+            group: None,
             is_needed: false,
             trial: None,
             environment: Vec::new(),
@@ -224,11 +229,15 @@ impl<'a> Linux<'a> {
         if may_use_gpu(&cell.settings, gpu) {
             self.used.leave(&self.here, &self.mark, trial).map_err(io::Error::other)?;
         }
+        let limited = |limit: Bytes| MemoryGroup::make(&self.sysroot, &format!("jetfault-{trial}"), limit.get());
+        self.group = cell.settings.memory_max.map(limited).transpose().map_err(io::Error::other)?;
         // Its marker comes before a fault of the whole machine.
-        self.witness.begin(trial, &trial_dir, sampling(&cell.settings))?;
+        let counters = self.group.as_ref().map(MemoryGroup::counters);
+        self.witness.begin(trial, &trial_dir, sampling(&cell.settings), counters)?;
         self.injector.arm(trial, launching::machine_fault(cell, context));
         self.injector.notice(Moment::Start);
         self.commit_due_fault().map_err(io::Error::other)?;
+        let entrance = self.group.as_ref().map(MemoryGroup::entrance);
         let launch = Launch {
             program,
             run: &self.mark,
@@ -236,6 +245,7 @@ impl<'a> Linux<'a> {
             environment: self.environment.clone(),
             deadlines: launching::deadlines(&cell.settings, gpu),
             output_bytes_max: OUTPUT_BYTES_MAX,
+            group: entrance.as_deref(),
             observer: cell.settings.observer,
             invoker: Some(&self.invoker),
         };
@@ -475,6 +485,7 @@ impl Machine for Linux<'_> {
             if let Some(child) = self.child.take() {
                 self.witness.finish(outcome, child.members());
             }
+            self.group = None;
             self.look_at_crash(outcome);
             let passed = classify(outcome).0.verdict == Verdict::Pass;
             std::mem::take(&mut self.artifacts).clear(passed);

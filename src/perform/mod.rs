@@ -73,6 +73,8 @@ mod kmsg;
 
 mod memory_events;
 
+mod memory_group;
+
 pub mod witness;
 
 pub mod doctor;

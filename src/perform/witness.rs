@@ -65,17 +65,28 @@ impl Witness {
         &mut self.gpu
     }
 
-    /// Begins to heed a trial, right before its child exists.
+    /// Begins to heed a trial, right before its child exists. `counters` is the file that counts the kills of a control
+    /// group of its own, relative to the root of the machine.
     ///
     /// # Errors
     /// If samples could not be written down.
-    pub fn begin(&mut self, trial: &TrialId, trial_dir: &Path, sampling: Sampling) -> io::Result<()> {
+    pub fn begin(
+        &mut self,
+        trial: &TrialId,
+        trial_dir: &Path,
+        sampling: Sampling,
+        counters: Option<&str>,
+    ) -> io::Result<()> {
         if let Sampling::On(gpu_load) = sampling {
             self.telemetry.begin(trial_dir, gpu_load)?;
         }
         // The kernel of a captured tree says nothing any more.
         let kernel = self.sysroot.is_live().then(|| Listener::begin(self.sysroot.place(kmsg::DEVICE), trial));
-        self.trial = Some(Heeded { kernel, counters: MemoryCounters::begin(&self.sysroot), asleep: asleep() });
+        let counters = match counters {
+            Some(file) => MemoryCounters::begin_in(&self.sysroot, file),
+            None => MemoryCounters::begin(&self.sysroot),
+        };
+        self.trial = Some(Heeded { kernel, counters, asleep: asleep() });
         Ok(())
     }
 

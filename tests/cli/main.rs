@@ -2,7 +2,11 @@
 
 #[allow(unreachable_pub, reason = "one test program, several modules")]
 mod bench;
+
 mod bisect;
+#[allow(unreachable_pub, reason = "two test programs include this")]
+#[path = "../standins/mod.rs"]
+mod standins;
 
 #[path = "../../src/testing/boards.rs"]
 mod boards;
@@ -12,6 +16,8 @@ mod boots;
 mod commands;
 mod companion;
 mod deaths;
+mod edge_llm;
+mod endings;
 mod machines;
 mod memory;
 mod readers;

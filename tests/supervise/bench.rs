@@ -88,6 +88,7 @@ impl Bench {
             environment: self.environment.clone(),
             deadlines: self.deadlines,
             output_bytes_max: self.output_bytes_max,
+            group: None,
             observer: self.observer,
             invoker,
         };

@@ -377,6 +377,15 @@ mod tests {
             include_str!("../../../matrices/bnb-1936-small.toml"),
             include_str!("../../../matrices/cold-start.toml"),
             include_str!("../../../matrices/power-modes.toml"),
+            include_str!("../../../matrices/edge-llm-nvfp4.toml"),
+            include_str!("../../../matrices/bnb-python.toml"),
+            include_str!("../../../matrices/llama-moe-hang.toml"),
+            include_str!("../../../matrices/trt-v-tensor.toml"),
+            include_str!("../../../matrices/vllm-fifth-request.toml"),
+            include_str!("../../../matrices/ollama-page-cache.toml"),
+            include_str!("../../../matrices/wheel-without-kernel.toml"),
+            include_str!("../../../matrices/two-instances.toml"),
+            include_str!("../../../matrices/engine-without-file.toml"),
         ] {
             check("", &toml::from_str::<toml::Value>(text).unwrap(), &json_schema());
         }

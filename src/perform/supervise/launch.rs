@@ -38,6 +38,8 @@ pub struct Launch<'a> {
     pub deadlines: Deadlines,
     /// How many bytes of each output stream are kept, see [`OUTPUT_BYTES_MAX`].
     pub output_bytes_max: u64,
+    /// The file that puts it into a control group of its own; absent: it stays in ours.
+    pub group: Option<&'a Path>,
     /// What watches it from inside its machine.
     pub observer: Observer,
     /// As whom and with which environment it runs; absent: as the harness itself.

@@ -78,6 +78,11 @@ pub(super) fn spawn(origin: &Origin<'_>, launch: &Launch<'_>) -> io::Result<Newb
         }
     };
     let mut child = command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn()?;
+    if let Some(entrance) = launch.group {
+        // Before it is told what to become: everything that it takes counts.
+        let entered = std::fs::write(entrance, child.id().to_string());
+        entered.inspect_err(|_| drop(child.kill().and_then(|()| child.wait())))?;
+    }
     // The command holds the child's ends of a terminal, which would never be closed.
     drop(command);
     let source = match (terminal, child.stdout.take(), child.stderr.take()) {

@@ -196,8 +196,11 @@ fn a_worker_says_what_it_computed_on_and_what_the_layers_are() {
 
 #[test]
 fn every_setting_that_changes_numbers_or_memory_gives_right_results_and_the_predicted_peaks() {
-    let changes: [fn(&mut Linear4bitSettings); 14] = [
+    let changes: [fn(&mut Linear4bitSettings); 17] = [
         |l| l.quant = QuantType::Fp4,
+        |l| l.quant = QuantType::Nvfp4,
+        |l| (l.quant, l.storage, l.batch) = (QuantType::Nvfp4, Storage::Bf16, Batch::new(3).unwrap()),
+        |l| (l.quant, l.hygiene, l.gc) = (QuantType::Nvfp4, "each".parse().unwrap(), "each".parse().unwrap()),
         |l| l.double_quant = false,
         |l| l.batch = Batch::new(2).unwrap(),
         |l| (l.quant, l.storage, l.batch) = (QuantType::Fp4, Storage::Uint8, Batch::new(3).unwrap()),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use jetfault::model::allocator::{AccountingSegments, AllocEvent, CachingAllocator, Placement, Usage};
 use jetfault::model::linear4bit_program::{LayerIndex, LayerStage, Linear4bitMemory, Operation, ProgramSink, account};
 use jetfault::model::settings::{
-    AllocatorKind, Batch, Code, FloatType, Gc, Hygiene, Init, KernelSet, Layer, Shape, Storage,
+    AllocatorKind, Batch, Code, FloatType, Gc, Hygiene, Init, KernelSet, Layer, QuantType, Shape, Storage,
 };
 use jetfault::workload::gpu::driver::{Context, Stream};
 use jetfault::workload::gpu::error::GpuError;
@@ -15,7 +15,6 @@ use jetfault::workload::gpu::kernels::Kernels;
 use jetfault::workload::gpu::memory::{EventLog, allocator};
 use jetfault::workload::kept::Kept;
 use jetfault::workload::oracle;
-use jetfault::workload::reference::codebook::CodeBook;
 
 use crate::Verdict;
 
@@ -41,7 +40,6 @@ struct Trial {
     memory: Linear4bitMemory,
     kernels: KernelSet,
     init: Init,
-    book: CodeBook,
     /// Peaks after each layer in MB, where PyTorch and bitsandbytes were measured on an H200.
     measured: &'static [&'static str],
 }
@@ -55,16 +53,10 @@ fn trials(context: &Context) -> Vec<Trial> {
     };
     let batch = |rows| Batch::new(rows).expect("a batch");
     let never = |memory: Linear4bitMemory| Linear4bitMemory { gc: Gc::Never, ..memory };
-    let trial = |name, memory| Trial {
-        name,
-        memory,
-        kernels: KernelSet::Bnb,
-        init: Init::Host,
-        book: CodeBook::Nf4,
-        measured: &[],
-    };
+    let trial = |name, memory| Trial { name, memory, kernels: KernelSet::Bnb, init: Init::Host, measured: &[] };
     let warm_up = Shape::new(256, 256).expect("a shape");
     let plain = Linear4bitMemory { double_quant: false, storage: Storage::Uint8, ..base("AB") };
+    let fp4 = Linear4bitMemory { quant: QuantType::Fp4, compute: FloatType::Fp16, ..base("A") };
     vec![
         Trial { measured: &["622.9", "2507.3", "2801.6"], ..trial("ABC", base("ABC")) },
         Trial { measured: &["2530.4"], ..trial("C", base("C")) },
@@ -80,22 +72,17 @@ fn trials(context: &Context) -> Vec<Trial> {
         trial("ABC hygiene each", never(Linear4bitMemory { hygiene: Hygiene::Each, ..base("ABC") })),
         trial("A batch 8", Linear4bitMemory { batch: batch(8), ..base("A") }),
         trial("AB plain uint8", plain),
-        Trial {
-            book: CodeBook::Fp4,
-            ..trial("A fp4 fp16", Linear4bitMemory { compute: FloatType::Fp16, ..base("A") })
-        },
+        trial("A fp4 fp16", fp4.clone()),
         Trial { init: Init::Device, ..trial("C init device", base("C")) },
         Trial { kernels: KernelSet::Tuned, ..trial("C tuned", base("C")) },
-        Trial {
-            kernels: KernelSet::Tuned,
-            book: CodeBook::Fp4,
-            ..trial("A tuned fp4 fp16", Linear4bitMemory { compute: FloatType::Fp16, ..base("A") })
-        },
+        Trial { kernels: KernelSet::Tuned, ..trial("A tuned fp4 fp16", fp4) },
         Trial {
             kernels: KernelSet::Tuned,
             ..trial("A tuned batch 8", Linear4bitMemory { batch: batch(8), ..base("A") })
         },
         Trial { kernels: KernelSet::None, ..trial("ABC none", base("ABC")) },
+        trial("ABC nvfp4", Linear4bitMemory { quant: QuantType::Nvfp4, ..base("ABC") }),
+        trial("AB nvfp4 batch 8", Linear4bitMemory { quant: QuantType::Nvfp4, batch: batch(8), ..base("AB") }),
         trial("AB direct", Linear4bitMemory { allocator: AllocatorKind::Direct, ..base("AB") }),
         trial("AB async", Linear4bitMemory { allocator: AllocatorKind::Async, ..base("AB") }),
         trial("AB vmm", Linear4bitMemory { allocator: AllocatorKind::Vmm, ..base("AB") }),
@@ -146,7 +133,6 @@ fn perform(context: &Rc<Context>, trial: &Trial, verdict: &mut Verdict) -> Resul
     let start = Instant::now();
     let (stream, log) = (Stream::LEGACY, EventLog::default());
     let performance = Performance {
-        book: trial.book,
         kernels: trial.kernels,
         init: trial.init,
         seed: SEED,

@@ -9,7 +9,7 @@ use jetfault::model::settings::{Blocksize, Code, FloatType, Shape};
 use jetfault::workload::gpu::blas::{Blas, Product};
 use jetfault::workload::gpu::driver::{Context, Stream, Timer};
 use jetfault::workload::gpu::error::GpuError;
-use jetfault::workload::gpu::kernels::{Gemv, Kernels, Packing, Tuning};
+use jetfault::workload::gpu::kernels::{Gemv, Kernels, Nvfp4Weight, Packing, Tuning};
 use jetfault::workload::gpu::tensor::Tensor;
 use jetfault::workload::reference::codebook::{CodeBook, dynamic_map};
 use jetfault::workload::reference::philox_init::{Purpose, Stream as RandomStream};
@@ -35,6 +35,8 @@ struct Set {
     counter: Tensor,
     map: Tensor,
     code: Tensor,
+    scales: Tensor,
+    global: Tensor,
     x: Tensor,
     y: Tensor,
     dense: Tensor,
@@ -57,6 +59,8 @@ impl Set {
             counter: new(4)?,
             map: Tensor::of(context, &dynamic_map())?,
             code: Tensor::of(context, &CodeBook::Nf4.device_table())?,
+            scales: new(n / 16)?,
+            global: new(4)?,
             x: new(8 * 2 * shape.in_features())?,
             y: new(8 * 2 * shape.out_features())?,
             dense: new(2 * n)?,
@@ -168,6 +172,7 @@ impl Bench<'_> {
         let n = self.shape.weights();
         let nb = n.div_ceil(64);
         let packed = n / 2 + 4 * nb;
+        let scaled = n / 2 + n / 16;
         let rows = |rows: u64| rows * 2 * (self.shape.in_features() + self.shape.out_features());
         let nested = 4 * nb + 4 * nb + 4 * nb + 4 * nb + 4 * nb + nb;
         let decoded = nb + 4 * nb + 4 * nb + 4 * nb;
@@ -197,6 +202,18 @@ impl Bench<'_> {
             }),
             ("batch 8 bf16 from packed, tuned", packed + rows(8), |b, s| b.fused(s)),
             ("dense bf16 batch 8", 2 * n + rows(8), |b, s| b.dense(s)),
+            ("nvfp4 largest", 4 * n, |b, s| b.nvfp4_largest(s)),
+            ("nvfp4 quantize", 4 * n + scaled, |b, s| b.kernels.nvfp4_quantize(s.weight.buffer(), b.nvfp4(s), STREAM)),
+            ("nvfp4 quantize, whole path", 8 * n + scaled, |b, s| b.nvfp4_whole(s)),
+            ("nvfp4 gemv bf16", scaled + rows(1), |b, s| b.nvfp4_product(1, s)),
+            ("nvfp4 batch 2 bf16", scaled + rows(2), |b, s| b.nvfp4_product(2, s)),
+            ("nvfp4 batch 8 bf16", scaled + rows(8), |b, s| b.nvfp4_product(8, s)),
+            ("nvfp4 dequantize bf16", scaled + 2 * n, |b, s| {
+                b.kernels.nvfp4_dequantize(b.nvfp4(s), (s.dense.buffer(), FloatType::Bf16), STREAM)
+            }),
+            ("nvfp4 dequantize fp32", scaled + 4 * n, |b, s| {
+                b.kernels.nvfp4_dequantize(b.nvfp4(s), (s.weight.buffer(), FloatType::Fp32), STREAM)
+            }),
             ("cast fp32 to bf16", 6 * n, |b, s| b.cast(s)),
             ("init fp32 on the device", 4 * n, |b, s| {
                 let random = RandomStream { seed: 7, number: 0, purpose: Purpose::Weight };
@@ -268,6 +285,27 @@ impl Bench<'_> {
 
     fn fused(&self, set: &Set) -> Result<(), GpuError> {
         self.kernels.matmul_4bit(self.weight(set), 8, set.x.buffer(), set.y.buffer(), STREAM)
+    }
+
+    fn nvfp4(&self, set: &Set) -> Nvfp4Weight {
+        let (packed, scales, global) = (set.packed.buffer(), set.scales.buffer(), set.global.buffer());
+        Nvfp4Weight { shape: self.shape, packed, scales, global }
+    }
+
+    fn nvfp4_largest(&self, set: &Set) -> Result<(), GpuError> {
+        set.global.fill(0, STREAM)?;
+        self.kernels.nvfp4_largest((set.weight.buffer(), self.shape), set.global.buffer(), STREAM)
+    }
+
+    fn nvfp4_whole(&self, set: &Set) -> Result<(), GpuError> {
+        self.nvfp4_largest(set)?;
+        self.kernels.nvfp4_global_scale(set.global.buffer(), STREAM)?;
+        self.kernels.nvfp4_quantize(set.weight.buffer(), self.nvfp4(set), STREAM)
+    }
+
+    fn nvfp4_product(&self, rows: u32, set: &Set) -> Result<(), GpuError> {
+        let (x, y) = (set.x.buffer(), set.y.buffer());
+        self.kernels.nvfp4_product(self.nvfp4(set), (rows, FloatType::Bf16), x, y, STREAM)
     }
 
     fn cast(&self, set: &Set) -> Result<(), GpuError> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::decide::stats::Method;
 use crate::model::ids::DeviceId;
 
 /// Reproduces, explains and bisects faults on NVIDIA Jetson boards, and says no more than the data supports.
@@ -130,6 +131,11 @@ pub enum Command {
     /// Write what this machine says about itself as a directory that `--sysroot` reads
     #[command(after_help = "Examples:\n  sudo jetfault capture --to board-7\n  jetfault doctor --sysroot board-7")]
     Capture(CaptureArgs),
+    /// What a checkpoint's header says: dtypes, which layers are quantised how, and what does not fit
+    #[command(
+        after_help = "Examples:\n  jetfault inspect model.safetensors\n  jetfault inspect model-00001-of-00002.safetensors --format json\n\nhf_quant_config.json beside the file is compared with it. Exit code 1: something does not fit."
+    )]
+    Inspect(InspectArgs),
     /// Print the JSON Schema of matrices, for editors
     #[command(after_help = "Example:\n  jetfault schema > matrix.schema.json")]
     Schema,
@@ -405,6 +411,10 @@ pub struct StatusArgs {
     /// Directory of systemd's units in which the boot service may be [default: /etc/systemd/system]
     #[arg(long, value_name = "DIR")]
     pub unit_dir: Option<PathBuf>,
+    /// How intervals are made: clopper-pearson, confidence-sequence, wilson or jeffreys [default: confidence-sequence while
+    /// the run goes on]
+    #[arg(long, value_name = "METHOD")]
+    pub interval: Option<Method>,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
@@ -455,6 +465,10 @@ pub struct ExplainArgs {
 pub struct ReportArgs {
     /// The run: an id, a unique beginning of one, or a path [default: the latest]
     pub run: Option<String>,
+    /// How intervals are made: clopper-pearson, confidence-sequence, wilson or jeffreys [default: clopper-pearson where
+    /// the number of trials was fixed in advance and is reached, else confidence-sequence, which may be looked at often]
+    #[arg(long, value_name = "METHOD")]
+    pub interval: Option<Method>,
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
@@ -503,6 +517,16 @@ pub struct CaptureArgs {
     /// Keep serial numbers, addresses, host and user names instead of replacing them
     #[arg(long)]
     pub no_redact: bool,
+}
+
+/// `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// A safetensors file; only its header is read
+    pub file: PathBuf,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
 }
 
 /// Formats of most commands.

@@ -1,5 +1,7 @@
 //! `bisect`: a search whose runs are trials of a matrix, each step a run of the ordinary machinery.
 
+use std::sync::atomic::AtomicUsize;
+
 use crate::cli::args::{BisectArgs, Global, SearchKind};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
@@ -43,7 +45,9 @@ pub fn bisect(args: &BisectArgs, global: &Global) -> Outcome {
 
 fn history(args: &BisectArgs, matrix: &Matrix, matrix_dir: &str) -> Result<Question, Failure> {
     let invoker = invoker::collect().or_fail(Exit::Unfit)?;
-    let repository = campaign::repository(matrix, matrix_dir, &invoker);
+    // Nothing is prepared yet: git answers, or is ended with this process.
+    let signal = AtomicUsize::new(0);
+    let repository = campaign::repository(matrix, matrix_dir, &invoker, &signal);
     let (Some(repository), Some(wanted)) = (repository, &matrix.revisions) else {
         return Err(Failure::words(Exit::Usage, "the matrix has no [revisions] to search")
             .hint("give it `repo`, `good` and `bad`; versions that are built already are levels: `bisect levels`"));

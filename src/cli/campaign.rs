@@ -1,8 +1,9 @@
 //! A campaign in the course of a run: the plan in force, where it stands, and what comes next.
 
 use std::collections::BTreeMap;
-use std::io::BufReader;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cli::args::{DataFormat, Global};
 use crate::cli::errors::{Failure, OrFail, Outcome};
@@ -148,34 +149,51 @@ pub fn cache(results: &ResultsDir, matrix: &Matrix, campaign: &Campaign) -> Opti
 }
 
 /// The repository of a matrix; a relative path is one from the directory of its file.
-pub fn repository<'i>(matrix: &Matrix, matrix_dir: &str, invoker: &'i Invoker) -> Option<Repository<'i>> {
+pub fn repository<'i>(
+    matrix: &Matrix,
+    matrix_dir: &str,
+    invoker: &'i Invoker,
+    signal: &'i AtomicUsize,
+) -> Option<Repository<'i>> {
     let revisions = matrix.revisions.as_ref()?;
     let git = matrix.tools.get(&Tool::Git).map_or("git", String::as_str);
-    Some(Repository { path: Path::new(matrix_dir).join(&revisions.repo), git: PathBuf::from(git), invoker })
+    Some(Repository { path: Path::new(matrix_dir).join(&revisions.repo), git: PathBuf::from(git), invoker, signal })
+}
+
+/// Where a revision is prepared.
+pub struct Workshop<'a> {
+    /// For which run.
+    pub run: &'a RunDir,
+    /// In which results directory.
+    pub results: &'a ResultsDir,
+    /// How the run began.
+    pub opened: &'a Opened,
+    /// The number of the signal that asks to stop; 0 for none.
+    pub signal: &'a AtomicUsize,
 }
 
 /// Prepares a revision and gives what the journal is to say of it.
 ///
 /// # Errors
-/// If the cache cannot be written.
-pub fn prepare(
-    run: &RunDir,
-    plan: &Plan,
-    results: &ResultsDir,
-    revision: &str,
-    opened: &Opened,
-) -> Result<Hooked, Failure> {
+/// If the cache cannot be written, or a signal asks to stop; the preparation is then begun anew when the run goes on.
+pub fn prepare(workshop: &Workshop<'_>, plan: &Plan, revision: &str) -> Result<Hooked, Failure> {
+    let Workshop { run, results, opened, signal } = workshop;
     let matrix = matrix(run, plan)?;
     let campaign = plan.campaign.as_deref();
     let parts = campaign.and_then(|campaign| cache(results, &matrix, campaign));
     let (Some(cache), Some(repository), Some(revisions)) =
-        (parts, repository(&matrix, &opened.matrix_dir, &opened.invoker), &matrix.revisions)
+        (parts, repository(&matrix, &opened.matrix_dir, &opened.invoker, signal), &matrix.revisions)
     else {
         return Err(Failure::words(Exit::Bug, "a revision without [revisions]"));
     };
     output::say(format_args!("preparing {revision}"));
-    let prepared = cache.prepare(&repository, revisions, revision).map_err(|error| {
-        Failure::words(Exit::Unfit, format!("cannot prepare {revision} in {}: {error}", cache.path().display()))
+    let prepared = cache.prepare(&repository, revisions, revision).map_err(|error| match error.kind() {
+        io::ErrorKind::Interrupted => {
+            let exit = Exit::Signal(u8::try_from(signal.load(Ordering::Relaxed)).unwrap_or(0));
+            Failure::words(exit, format!("stopped while {revision} was prepared"))
+                .hint(format!("`jetfault resume {}` goes on", run.id))
+        }
+        _ => Failure::words(Exit::Unfit, format!("cannot prepare {revision} in {}: {error}", cache.path().display())),
     })?;
     Ok(Course::prepared(revision, prepared.err().as_deref()))
 }
@@ -205,12 +223,14 @@ pub fn print_standing(run: &RunDir, format: DataFormat, global: &Global) -> Outc
 }
 
 /// Fills in what other runs of this device in `results` know: trials of the cells of `plan` with the fault that they
-/// found at the bad end, and trials of controls.
+/// found at the bad end, and trials of controls; for a run until decided the trials of its baseline.
 ///
 /// # Errors
 /// If the results directory cannot be read. A run that cannot be read is left out, and that is said.
 pub fn learn(results: &ResultsDir, plan: &mut Plan, device: &DeviceId) -> Result<(), Failure> {
-    let Some(mut campaign) = plan.campaign.take() else { return Ok(()) };
+    if plan.campaign.is_none() && plan.stopping.is_none() {
+        return Ok(());
+    }
     let bad_end = plan.cells.first().map(|cell| cell.id.clone());
     let mut before = Before::default();
     for run in results.runs().or_fail(Exit::Unfit)? {
@@ -219,16 +239,21 @@ pub fn learn(results: &ResultsDir, plan: &mut Plan, device: &DeviceId) -> Result
         }
     }
     let first = before.trials.iter().find(|trial| Some(&trial.cell) == bad_end.as_ref() && trial.fault.is_some());
-    campaign.signature = first.and_then(|trial| trial.fault.clone());
+    let signature = first.and_then(|trial| trial.fault.clone());
     let mut counts: BTreeMap<CellId, Counts> = BTreeMap::new();
     for trial in &before.trials {
         let counts = counts.entry(trial.cell.clone()).or_default();
-        match (&trial.fault, &campaign.signature) {
+        match (&trial.fault, &signature) {
             (None, _) => counts.clean += 1,
             (Some(fault), Some(signature)) if is_same_fault(signature, fault) => counts.faults += 1,
             (Some(_), _) => {}
         }
     }
+    if let Some(baseline) = bad_end.and_then(|cell| counts.get(&cell).copied()) {
+        plan.test_against(baseline);
+    }
+    let Some(mut campaign) = plan.campaign.take() else { return Ok(()) };
+    campaign.signature = signature;
     campaign.known = counts.into_iter().map(|(cell, counts)| Known { cell, counts }).collect();
     campaign.controls = before.controls;
     plan.campaign = Some(campaign);

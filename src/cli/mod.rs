@@ -38,6 +38,8 @@ pub mod doctor;
 
 pub mod capture;
 
+pub mod inspect;
+
 pub mod render;
 
 use std::ffi::OsString;
@@ -140,6 +142,7 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Rehearse(args) => rehearse::rehearse(args, global),
         Command::Doctor(args) => doctor::doctor(args, global),
         Command::Capture(args) => capture::capture(args, global),
+        Command::Inspect(args) => inspect::inspect(args, global),
         Command::Schema => output::print(schema().as_bytes()).map(|()| Exit::Done),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -4,11 +4,12 @@ use crate::cli::args::{DataFormat, Global, MatrixArgs, PlanArgs};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::locate::{self, MatrixSource};
-use crate::cli::output;
-use crate::cli::render;
+use crate::cli::{campaign, output, render};
 use crate::decide::plan::{Plan, PlanError, PlanOptions, expand};
 use crate::decide::predict::Predictor;
 use crate::model::matrix::{Matrix, Override, parse_bytes};
+use crate::perform::host::Sysroot;
+use crate::perform::store::ResultsDir;
 
 /// `jetfault plan MATRIX`.
 ///
@@ -16,7 +17,9 @@ use crate::model::matrix::{Matrix, Override, parse_bytes};
 /// See [`Failure`].
 pub fn plan(args: &PlanArgs, global: &Global) -> Outcome {
     let source = locate::matrix(&args.matrix.matrix)?;
-    let plan = make_plan(&source, &args.matrix)?;
+    let mut plan = make_plan(&source, &args.matrix)?;
+    let results = ResultsDir::at(locate::results_path(global.results.as_deref()));
+    campaign::learn(&results, &mut plan, &Sysroot::new(global.sysroot.clone()).device(None))?;
     if !global.quiet {
         plan.warnings.iter().for_each(output::say);
     }

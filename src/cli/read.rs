@@ -14,7 +14,9 @@ use crate::decide::explain::ExplainFold;
 use crate::decide::plan::Plan;
 use crate::decide::report::{Report, Standing};
 use crate::decide::run::IllegalEvent;
+use crate::decide::stats::Method;
 use crate::decide::status::{Harness, StatusFold};
+use crate::decide::stopping::End;
 use crate::model::evidence::Fact;
 use crate::model::ids::{ContentDigest, TrialId};
 use crate::model::journal::{Event, Opened, Record};
@@ -32,7 +34,7 @@ use crate::perform::store::{ResultsDir, RunDir, names};
 /// See [`Failure`].
 pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
     let (_, run) = locate::run(global, args.run.as_deref())?;
-    let report = make_report(&run)?;
+    let report = make_report(&run, args.interval)?;
     match args.format {
         ReportFormat::Text => output::print(render::report(&report, &output::style(global)).as_bytes())?,
         ReportFormat::Md => output::print(render::markdown(&report).as_bytes())?,
@@ -48,7 +50,7 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
 pub fn status(args: &StatusArgs, global: &Global) -> Outcome {
     let (results, run) = locate::run(global, args.run.as_deref())?;
     let read = Read::open(&run)?;
-    let mut fold = StatusFold::new(&read.plan, &read.agenda);
+    let mut fold = StatusFold::new(&read.plan, &read.agenda).by(args.interval);
     read.records(&run, |record| fold.apply(&record))?;
     let here = Sysroot::new(global.sysroot.clone()).boot_id().ok();
     let mut status = fold.finish(here.as_ref(), harness(&results));
@@ -101,7 +103,7 @@ pub fn explain(args: &ExplainArgs, global: &Global) -> Outcome {
 /// # Errors
 /// If the run cannot be read back or the report not be printed.
 pub fn print_report_text(run: &RunDir, global: &Global) -> Outcome {
-    let report = make_report(run)?;
+    let report = make_report(run, None)?;
     output::print(render::report(&report, &output::style(global)).as_bytes())?;
     Ok(exit_of(&report))
 }
@@ -175,9 +177,9 @@ impl Read {
     }
 }
 
-fn make_report(run: &RunDir) -> Result<Report, Failure> {
+fn make_report(run: &RunDir, interval: Option<Method>) -> Result<Report, Failure> {
     let read = Read::open(run)?;
-    let mut fold = StatusFold::new(&read.plan, &read.agenda);
+    let mut fold = StatusFold::new(&read.plan, &read.agenda).by(interval);
     read.records(run, |record| fold.apply(&record))?;
     fold.into_report(run.id.clone(), machine_words(run)).or_fail(Exit::JournalDamaged)
 }
@@ -220,7 +222,13 @@ fn exit_of(report: &Report) -> Exit {
         return Exit::FaultFound;
     }
     let complete = matches!(report.run.standing, Standing::Complete);
-    if !complete || report.cells.iter().any(|cell| cell.short.is_some()) { Exit::Undecided } else { Exit::Done }
+    let is_open = |end: Option<End>| matches!(end, None | Some(End::Inconclusive));
+    let undecided = report.decisions.iter().any(|decision| is_open(decision.end));
+    if !complete || undecided || report.cells.iter().any(|cell| cell.short.is_some()) {
+        Exit::Undecided
+    } else {
+        Exit::Done
+    }
 }
 
 /// Whether somebody works on a run of `results`: whoever does holds its lock.

@@ -6,6 +6,7 @@
 mod compare;
 mod doctor;
 mod explain;
+mod inspect;
 mod markdown;
 mod plan;
 mod rehearsal;
@@ -18,6 +19,7 @@ mod table;
 pub use compare::{comparisons, comparisons_markdown};
 pub use doctor::doctor;
 pub use explain::explain;
+pub use inspect::inspect;
 pub use markdown::{MARKDOWN_BYTES_MAX, markdown};
 pub use plan::plan;
 pub use rehearsal::rehearsal;
@@ -26,7 +28,10 @@ pub use standing::standing;
 pub use status::status;
 pub use style::{COLUMNS_DEFAULT, COLUMNS_MAX, COLUMNS_MIN, Colour, Style};
 
-use crate::decide::report::CellReport;
+use std::fmt::Write;
+
+use crate::decide::report::{CellReport, DecisionReport};
+use crate::decide::stats::Method;
 use crate::model::outcome::PeakMemory;
 use crate::model::verdict::Provenance;
 
@@ -68,6 +73,35 @@ fn surprise(cell: &CellReport) -> Option<String> {
         Met::Met | Met::Untested => None,
     }
 }
+
+/// The heading of intervals made by `method`.
+fn interval_heading(method: Method) -> &'static str {
+    match method {
+        Method::ClopperPearson => "95 % interval",
+        Method::ConfidenceSequence => "95 % at every look",
+        Method::Wilson => "95 % Wilson",
+        Method::Jeffreys => "95 % Jeffreys",
+    }
+}
+
+/// What was decided, a line each.
+fn decisions(out: &mut String, decisions: &[DecisionReport], style: &Style) {
+    if decisions.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, "decided"));
+    for decision in decisions.iter().take(DECISIONS_MAX) {
+        // The words of a pair name both cells.
+        let label = if decision.other.is_some() { String::new() } else { format!("{}: ", decision.label) };
+        style::wrap(out, "  ", &one_line(&format!("{label}{}", decision.text)), style.columns());
+    }
+    if let left @ 1.. = decisions.len().saturating_sub(DECISIONS_MAX) {
+        let _ = writeln!(out, "  … and {left} more; --format json has all");
+    }
+}
+
+/// The most decisions that are listed.
+const DECISIONS_MAX: usize = 40;
 
 /// The mark of numbers that are not measured.
 fn source(provenance: Provenance) -> Option<&'static str> {

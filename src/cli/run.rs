@@ -22,7 +22,7 @@ use signal_hook::flag;
 
 use crate::cli::args::{AllowArgs, BootArgs, DataFormat, Global, ResumeArgs, RunArgs, StopArgs};
 use crate::cli::boots::Boots;
-use crate::cli::campaign::{self, Next};
+use crate::cli::campaign::{self, Next, Workshop};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::locate::{self, MatrixSource};
@@ -428,7 +428,8 @@ impl Part<'_> {
                     Next::Over => self.is_over = true,
                     Next::Extend(extended) => runner.hand_over(extended).map_err(failed)?,
                     Next::Prepare(revision) => {
-                        let prepared = campaign::prepare(run, plan, self.results, &revision, opened)?;
+                        let workshop = Workshop { run, results: self.results, opened, signal: &self.signal };
+                        let prepared = campaign::prepare(&workshop, plan, &revision)?;
                         runner.note(Event::Hooked(prepared)).map_err(failed)?;
                     }
                 }

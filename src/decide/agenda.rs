@@ -3,6 +3,7 @@
 use crate::decide::arrange::Asked;
 use crate::decide::order::{behind_needs, gather, shuffle};
 use crate::decide::plan::{Cell, CellRole, Plan, mode_to_hold};
+use crate::decide::stopping::{Decisions, Stops};
 use crate::model::capability::{BuildCapabilities, cannot};
 use crate::model::ids::{CellId, TrialId};
 use crate::model::injection::MachineFault;
@@ -10,7 +11,7 @@ use crate::model::matrix::TrialsRule;
 use crate::model::power_mode::PowerModes;
 use crate::model::protocol::WorkerFault;
 use crate::model::settings::{ColdFrom, Start, WorkloadSettings};
-use crate::model::verdict::{Counted, Role};
+use crate::model::verdict::{Counted, Judgement, Role};
 
 /// How often an excluded trial is repeated at the end of its block before the cell is short.
 pub const REPEATS_MAX: u8 = 2;
@@ -20,7 +21,7 @@ pub const REPEATS_MAX: u8 = 2;
 pub const QUARANTINE_STARTS: u8 = 3;
 
 /// What the course of a run needs to know of its plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Agenda {
     /// The cells, and after them the one that makes the machine warm, if the plan has it.
     pub cells: Vec<AgendaCell>,
@@ -36,6 +37,8 @@ pub struct Agenda {
     pub expires_ms: u64,
     /// Whether the harness may reboot this machine.
     pub may_reboot: bool,
+    /// When a cell has enough trials, if their number is not fixed.
+    pub stops: Option<Stops>,
     /// Whether somebody adds blocks as the run goes: when every block is through it asks, and is not over.
     pub open_ended: bool,
 }
@@ -126,6 +129,7 @@ impl Agenda {
             unexpected_per_hour_max: plan.unexpected_per_hour_max,
             expires_ms: plan.expires.ms(),
             may_reboot,
+            stops: plan.stopping.as_ref().map(|rule| Stops::of(rule, plan.all_cells().map(|cell| &cell.id))),
             open_ended: plan.campaign.is_some(),
         }
     }
@@ -156,8 +160,8 @@ impl Agenda {
 
 /// Why `build` cannot run trials of `cell`, in words, if it cannot.
 pub fn cannot_run(plan: &Plan, cell: &Cell, build: BuildCapabilities) -> Option<String> {
-    if let TrialsRule::UntilDecided(_) = plan.trials {
-        return Some("this build cannot decide when a cell has enough trials (trials = \"until-decided\")".into());
+    if let (TrialsRule::UntilDecided(_), None) = (&plan.trials, &plan.stopping) {
+        return Some("the stored plan does not say when a cell has enough trials; `jetfault run --new` does".into());
     }
     let is_command = matches!(cell.settings.workload, WorkloadSettings::Command(_));
     for fault in cell.inject.iter().map(|inject| inject.fault) {
@@ -198,6 +202,8 @@ pub struct CellProgress {
     futile: u8,
     /// Whether it is not started again.
     aside: bool,
+    /// Whether enough was seen of it.
+    decided: bool,
 }
 
 impl CellProgress {
@@ -207,7 +213,7 @@ impl CellProgress {
     }
 
     fn is_wanted(&self) -> bool {
-        !self.aside && !self.done && self.excluded <= REPEATS_MAX
+        !self.aside && !self.decided && !self.done && self.excluded <= REPEATS_MAX
     }
 }
 
@@ -235,6 +241,8 @@ pub struct Progress {
     extended: Vec<Vec<u32>>,
     /// The cell that is due for quarantine.
     suspect: Option<usize>,
+    /// What was seen of cells whose number of trials is not fixed.
+    decisions: Decisions,
 }
 
 impl Progress {
@@ -248,6 +256,7 @@ impl Progress {
             planned: agenda.blocks(),
             extended: Vec::new(),
             suspect: None,
+            decisions: Decisions::new(agenda.cells.len(), agenda.stops.as_ref()),
         };
         progress.enter_block(agenda);
         progress
@@ -261,6 +270,26 @@ impl Progress {
     /// The cell whose last starts gave nothing; it is due for quarantine.
     pub fn suspect(&self) -> Option<usize> {
         self.suspect
+    }
+
+    /// Where the decisions stand.
+    pub fn decisions(&self) -> &Decisions {
+        &self.decisions
+    }
+
+    /// Takes note of what a verdict on a trial of `cell` is evidence of, before [`Progress::judged`] moves on.
+    pub fn see(&mut self, agenda: &Agenda, cell: usize, judgement: &Judgement) {
+        self.decisions.see(cell, judgement);
+        if let Some(stops) = &agenda.stops {
+            self.cells[cell].decided = self.decisions.is_decided(stops, cell);
+        }
+    }
+
+    fn decide(&mut self, agenda: &Agenda) {
+        let Some(stops) = &agenda.stops else { return };
+        for (cell, state) in self.cells.iter_mut().enumerate() {
+            state.decided = self.decisions.is_decided(stops, cell);
+        }
     }
 
     /// How many blocks were added.
@@ -307,6 +336,8 @@ impl Progress {
     pub fn set_aside(&mut self, agenda: &Agenda, cell: usize) {
         self.cells[cell].aside = true;
         self.suspect = self.suspect.filter(|&suspect| suspect != cell);
+        self.decisions.set_aside(cell);
+        self.decide(agenda);
         self.seek(agenda);
     }
 
@@ -334,6 +365,10 @@ impl Progress {
             }
             if self.order.is_empty() {
                 return;
+            }
+            if let Some(stops) = &agenda.stops {
+                self.decisions.end_block(stops);
+                self.decide(agenda);
             }
             self.block += 1;
             self.enter_block(agenda);
@@ -401,6 +436,7 @@ mod tests {
             unexpected_per_hour_max: 6,
             expires_ms: 1_000_000,
             may_reboot: false,
+            stops: None,
             open_ended: false,
         }
     }

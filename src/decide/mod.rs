@@ -53,6 +53,8 @@ pub mod result;
 
 pub mod stats;
 
+pub mod stopping;
+
 pub mod bisect;
 
 pub mod campaign;
@@ -66,3 +68,5 @@ pub mod explain;
 pub mod status;
 
 pub mod compare;
+
+pub mod checkpoint;

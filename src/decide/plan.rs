@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::decide::campaign::Campaign;
+use crate::decide::stats::Counts;
+use crate::decide::stopping::{Expected, Stopping};
 use crate::model::ids::{CellId, ContentDigest};
 use crate::model::journal::Extended;
 use crate::model::matrix::{Decide, FaultName, MatrixError, Safety, Tool, TrialsRule, VerdictName};
@@ -204,6 +206,9 @@ pub struct Plan {
     /// Programs that are run instead of the machine's own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tools: BTreeMap<Tool, String>,
+    /// When enough trials were seen, if their number is not fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopping: Option<Box<Stopping>>,
     /// What the run asks, if its trials are chosen as it goes; its cells then have no rounds of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub campaign: Option<Box<Campaign>>,
@@ -286,12 +291,27 @@ impl Plan {
         self.cells.get(index).or_else(|| self.warming.as_deref().filter(|_| index == self.cells.len()))
     }
 
+    /// Tests against `baseline`, trials of the first cell that were there before, if the number of trials is not fixed.
+    pub fn test_against(&mut self, baseline: Counts) {
+        if let TrialsRule::UntilDecided(decide) = &self.trials {
+            self.stopping = Some(Box::new(Stopping::of(decide, &self.cells, Some(baseline))));
+            self.needs = needs::needs(self);
+        }
+    }
+
+    /// What it takes on average, if its number of trials is not fixed.
+    pub fn expected(&self) -> Option<Expected> {
+        self.stopping.as_ref().map(|stopping| stopping.expected(&self.cells))
+    }
+
     /// How many rounds a cell has at most.
     pub fn rounds(&self, cell: &Cell) -> u32 {
         match (&self.trials, cell.rounds) {
             (_, Some(rounds)) => rounds,
             (TrialsRule::Fixed(trials), None) => *trials,
-            (TrialsRule::UntilDecided(Decide { max, .. }), None) => *max,
+            (TrialsRule::UntilDecided(Decide { max, .. }), None) => {
+                self.stopping.as_ref().map_or(*max, |stopping| stopping.rounds(&cell.id))
+            }
         }
     }
 

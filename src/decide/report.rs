@@ -24,6 +24,7 @@ use crate::model::units::WallTime;
 use crate::model::verdict::{Counted, Provenance, RebootCause, Signature, StageName, Verdict};
 
 mod cell;
+mod decision;
 mod headline;
 mod rate;
 
@@ -31,6 +32,7 @@ pub use cell::{
     CellReport, Durations, Expectation, Met, Reason, Sampled, Short, SignatureCount, TALLIED_DURATIONS_MAX,
     TALLIED_REASONS_MAX, TALLIED_SIGNATURES_MAX, Uncounted,
 };
+pub use decision::DecisionReport;
 pub use headline::Headline;
 pub use rate::{Rate, percent};
 
@@ -56,11 +58,17 @@ pub struct Report {
     /// Controls that did not get the verdict they must get: the rows that lean on them are undecided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub controls_failed: Vec<String>,
+    /// How the intervals are made.
+    #[serde(default)]
+    pub interval: Method,
     /// The cells, in the order of the plan.
     pub cells: Vec<CellReport>,
     /// Trials that made the machine warm. They are in no rate, and a fault in one is its own.
     #[serde(default, skip_serializing_if = "Uncounted::is_empty")]
     pub warming: Uncounted,
+    /// What was decided, where the number of trials is not fixed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<DecisionReport>,
     /// Cells without a counted trial.
     pub untested: Vec<Untested>,
     /// Counted faults one by one, in the order of their verdicts.
@@ -272,6 +280,8 @@ pub struct ReportFold<'p> {
     faults: Vec<FaultRow>,
     faults_left_out: u64,
     hypotheses: hypotheses::Fold,
+    decisions: Vec<DecisionReport>,
+    interval: Option<Method>,
 }
 
 impl<'p> ReportFold<'p> {
@@ -285,6 +295,24 @@ impl<'p> ReportFold<'p> {
             faults: Vec::new(),
             faults_left_out: 0,
             hypotheses: hypotheses::Fold::default(),
+            decisions: Vec::new(),
+            interval: None,
+        }
+    }
+
+    /// Makes intervals by `method`, if one is given, and not as suits the run.
+    pub fn by(self, method: Option<Method>) -> Self {
+        Self { interval: method, ..self }
+    }
+
+    /// Takes note of what the run has decided where it stands.
+    pub fn decide(&mut self, state: &RunState, agenda: &Agenda) {
+        if let Some(stops) = &agenda.stops {
+            let decisions = state.progress.decisions().all(stops);
+            self.decisions = decisions
+                .filter(|decision| self.plan.cells.get(decision.cell).is_some_and(|cell| cell.role == CellRole::Sample))
+                .filter_map(|decision| DecisionReport::of(&decision, self.plan, stops.rule()))
+                .collect();
         }
     }
 
@@ -317,11 +345,12 @@ impl<'p> ReportFold<'p> {
     /// The report of a run of which `run` is known.
     pub fn finish(self, run: RunFacts) -> Report {
         let plan = self.plan;
-        let method = match plan.trials {
-            TrialsRule::Fixed(_) => Method::ClopperPearson,
-            // What was seen decides when such a run ends, so only an interval that may be looked at often is honest.
-            TrialsRule::UntilDecided(_) => Method::ConfidenceSequence,
-        };
+        let method = self.interval.unwrap_or(match plan.trials {
+            TrialsRule::Fixed(_) if run.standing.is_final() => Method::ClopperPearson,
+            // Somebody looks before the number that was fixed is reached, and may stop for what they see; or what was
+            // seen decides when the run ends. Only an interval that may be looked at often is honest then.
+            TrialsRule::Fixed(_) | TrialsRule::UntilDecided(_) => Method::ConfidenceSequence,
+        });
         let rates = rate::Rates::new(method);
         let cells: Vec<CellReport> =
             plan.cells.iter().zip(self.cells).map(|(cell, fold)| fold.finish(plan, cell, &run, &rates)).collect();
@@ -341,6 +370,8 @@ impl<'p> ReportFold<'p> {
             warming: self.warming,
             faults: self.faults,
             faults_left_out: self.faults_left_out,
+            decisions: self.decisions,
+            interval: method,
             matrix: MatrixFacts {
                 name: plan.matrix_name.clone(),
                 digest: plan.matrix_digest.clone(),

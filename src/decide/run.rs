@@ -358,6 +358,7 @@ impl RunState {
         match open.started.role {
             Role::Warming => self.warmed(&open, verdict, interrupted),
             Role::Sample | Role::Control | Role::Drill => {
+                self.progress.see(agenda, open.cell, &judged.judgement);
                 self.progress.judged(agenda, open.cell, Judging { counted, futile, interrupted });
             }
         }

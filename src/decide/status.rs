@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::decide::agenda::Agenda;
 use crate::decide::plan::Plan;
-use crate::decide::report::{CellReport, Rate, Report, ReportFold, RunFacts, Standing, StrayTrial};
+use crate::decide::report::{CellReport, DecisionReport, Rate, Report, ReportFold, RunFacts, Standing, StrayTrial};
 use crate::decide::result::ResultFold;
 use crate::decide::run::{IllegalEvent, RunState};
+use crate::decide::stats::Method;
 use crate::decide::step::{Step, decide};
 use crate::model::ids::{BootId, CellId, RunId, TrialId};
 use crate::model::journal::{Event, Record};
@@ -77,8 +78,14 @@ pub struct Status {
     /// The command that stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
+    /// How the intervals are made.
+    #[serde(default)]
+    pub interval: Method,
     /// The cells, in the order of the plan.
     pub cells: Vec<CellStatus>,
+    /// What was decided, where the number of trials is not fixed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<DecisionReport>,
 }
 
 impl Status {
@@ -155,6 +162,9 @@ pub struct CellStatus {
     pub rates: Vec<(Provenance, Rate)>,
     /// Whether it is not started again.
     pub set_aside: bool,
+    /// Whether enough was seen of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub decided: bool,
 }
 
 /// Reads a journal, one record at a time.
@@ -190,6 +200,11 @@ impl<'a> StatusFold<'a> {
             why: None,
             open_ms: (0, 0),
         }
+    }
+
+    /// Makes intervals by `method`, if one is given, and not as suits the run.
+    pub fn by(self, method: Option<Method>) -> Self {
+        Self { report: self.report.by(method), ..self }
     }
 
     /// Takes note of `record`.
@@ -246,7 +261,11 @@ impl<'a> StatusFold<'a> {
     pub fn into_report(self, id: RunId, machine: BTreeMap<String, String>) -> Result<Report, StrayTrial> {
         match self.stray {
             Some(stray) => Err(stray),
-            None => Ok(self.report.finish(RunFacts::of(id, &self.state, self.agenda, machine))),
+            None => {
+                let mut report = self.report;
+                report.decide(&self.state, self.agenda);
+                Ok(report.finish(RunFacts::of(id, &self.state, self.agenda, machine)))
+            }
         }
     }
 
@@ -268,9 +287,11 @@ impl<'a> StatusFold<'a> {
         let is_over = standing.is_final();
         let report = {
             let id = run.clone().unwrap_or_else(|| RunId::new("unopened", 1).expect("a well-formed name"));
-            self.report.finish(RunFacts::of(id, &self.state, self.agenda, BTreeMap::new()))
+            let mut report = self.report;
+            report.decide(&self.state, self.agenda);
+            report.finish(RunFacts::of(id, &self.state, self.agenda, BTreeMap::new()))
         };
-        let cells: Vec<CellStatus> = report.cells.iter().map(|cell| status_of(cell, &report.run)).collect();
+        let cells: Vec<CellStatus> = report.cells.iter().map(|cell| status_of(cell, &report)).collect();
         Status {
             schema: STATUS_SCHEMA.to_owned(),
             run,
@@ -288,6 +309,8 @@ impl<'a> StatusFold<'a> {
             go_on: (!is_over && harness != Harness::Working).then(|| format!("jetfault resume{name}")),
             stop: (!is_over && harness != Harness::Absent).then(|| format!("jetfault stop{name}")),
             cells,
+            interval: report.interval,
+            decisions: report.decisions,
             standing,
         }
     }
@@ -351,7 +374,8 @@ impl<'a> StatusFold<'a> {
     }
 }
 
-fn status_of(cell: &CellReport, run: &RunFacts) -> CellStatus {
+fn status_of(cell: &CellReport, report: &Report) -> CellStatus {
+    let is_of = |decision: &&DecisionReport| decision.cell == cell.id || decision.other.as_ref() == Some(&cell.id);
     CellStatus {
         id: cell.id.clone(),
         label: cell.label.clone(),
@@ -359,13 +383,14 @@ fn status_of(cell: &CellReport, run: &RunFacts) -> CellStatus {
         counted: cell.counted(),
         excluded: cell.excluded_total(),
         rates: cell.samples.iter().map(|sampled| (sampled.provenance, sampled.rate)).collect(),
-        set_aside: run.set_aside.contains(&cell.id),
+        set_aside: report.run.set_aside.contains(&cell.id),
+        decided: report.decisions.iter().find(is_of).is_some_and(|decision| decision.end.is_some()),
     }
 }
 
 fn trials_done(plan: &Plan, cells: &[CellStatus], is_over: bool) -> TrialsDone {
     let left_of = |cell: &CellStatus| {
-        if cell.set_aside || is_over { 0 } else { u64::from(cell.wanted).saturating_sub(cell.counted) }
+        if cell.set_aside || cell.decided || is_over { 0 } else { u64::from(cell.wanted).saturating_sub(cell.counted) }
     };
     let left = cells.iter().map(left_of).sum();
     TrialsDone {

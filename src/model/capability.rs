@@ -43,7 +43,7 @@ words! {
         Debugger = "debugger",
         /// Seeing a fatal signal before the process does.
         Observer = "observer",
-        /// 4-bit formats that bitsandbytes does not have.
+        /// MXFP4 and INT4.
         OtherFormats = "other-formats",
         /// Checking output by pattern, by numbers or by what it must not contain.
         OutputPatterns = "output-patterns",
@@ -314,8 +314,8 @@ fn linear4bit_needs(linear4bit: &Linear4bitSettings, lacking: &mut Lacking) {
         "run the tuned kernels, which are for GPUs (kernels = \"tuned\")".into()
     });
     let is_other_format = match quant {
-        QuantType::Nf4 | QuantType::Fp4 => false,
-        QuantType::Nvfp4 | QuantType::Mxfp4 | QuantType::Int4 => true,
+        QuantType::Nf4 | QuantType::Fp4 | QuantType::Nvfp4 => false,
+        QuantType::Mxfp4 | QuantType::Int4 => true,
     };
     lacking.needs(Capability::OtherFormats, is_other_format, || format!("quantise to {quant} (quant)"));
 }

@@ -6,7 +6,9 @@
 //! operations, the workload performs them.
 //!
 //! The order is that of bitsandbytes 0.46.1 to 0.49.2 on PyTorch, which are the same here;
-//! 0.50 replaced the forward path and is not described.
+//! 0.50 replaced the forward path and is not described. The order of nvfp4, which bitsandbytes does
+//! not have, is our own: statistics first, then the packed weights, and a product that decodes nothing
+//! to memory.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +49,9 @@ pub struct Linear4bitMemory {
     pub storage: Storage,
     /// The type that the layer computes in.
     pub compute: FloatType,
-    /// Whether the block maxima are quantised too.
+    /// The 4-bit format: nf4 and fp4 make the same requests, nvfp4 has a program of its own.
+    pub quant: QuantType,
+    /// Whether the block maxima are quantised too; nvfp4 has none.
     pub double_quant: bool,
     /// Weights for one block maximum.
     pub blocksize: Blocksize,
@@ -72,8 +76,8 @@ pub enum NotModelled {
     /// A policy whose segments are the driver's own decision.
     #[error("no memory is predicted for the allocator {0}")]
     Allocator(AllocatorKind),
-    /// A format that bitsandbytes does not have.
-    #[error("no memory is predicted for {0}, which bitsandbytes does not have")]
+    /// A format that nothing here packs.
+    #[error("no memory is predicted for {0}, which this build does not have")]
     Quant(QuantType),
     /// Kernels that ask for other memory.
     #[error("no memory is predicted for the kernels {0}")]
@@ -111,6 +115,7 @@ impl Linear4bitMemory {
             input: FloatType::Bf16,
             storage: Storage::Bf16,
             compute: FloatType::Bf16,
+            quant: QuantType::Nf4,
             double_quant: true,
             blocksize: Blocksize::DEFAULT,
             hygiene: Hygiene::None,
@@ -123,7 +128,7 @@ impl Linear4bitMemory {
 
     /// What the memory of `settings` depends on, when their sequence is run `iterations` times on `device`.
     ///
-    /// The code book (nf4 or fp4) changes no size, and `kernels = "none"` makes the same requests.
+    /// `kernels = "none"` makes the same requests.
     ///
     /// # Errors
     /// See [`NotModelled`].
@@ -151,8 +156,8 @@ impl Linear4bitMemory {
     /// [`NotModelled::Quant`] and [`NotModelled::Layers`].
     pub fn program(settings: &Linear4bitSettings, iterations: u32, device: DeviceModel) -> Result<Self, NotModelled> {
         match settings.quant {
-            QuantType::Nf4 | QuantType::Fp4 => {}
-            quant @ (QuantType::Nvfp4 | QuantType::Mxfp4 | QuantType::Int4) => return Err(NotModelled::Quant(quant)),
+            QuantType::Nf4 | QuantType::Fp4 | QuantType::Nvfp4 => {}
+            quant @ (QuantType::Mxfp4 | QuantType::Int4) => return Err(NotModelled::Quant(quant)),
         }
         let memory = Self {
             warm_up: settings.warmup.map(|warmup| warmup.shape()),
@@ -162,6 +167,7 @@ impl Linear4bitMemory {
             input: settings.input,
             storage: settings.storage,
             compute: settings.compute,
+            quant: settings.quant,
             double_quant: settings.double_quant,
             blocksize: settings.blocksize,
             hygiene: settings.hygiene.clone(),
@@ -281,6 +287,10 @@ pub enum Role {
     Absmax,
     /// The packed 4-bit weights (n/2); kept.
     Packed,
+    /// The scale of an nvfp4 tensor (4); kept.
+    GlobalScale,
+    /// The E4M3 scales of nvfp4 groups (n/16); kept.
+    GroupScales,
     /// The code book (64); kept.
     Code,
     /// Magnitudes of the code book, while it is normalised (64).
@@ -364,6 +374,14 @@ pub enum Kernel {
     Gemv4bit,
     /// Dense matrix product.
     Gemm,
+    /// The largest magnitude of all weights.
+    LargestMagnitude,
+    /// The scale of an nvfp4 tensor from it.
+    GlobalScale,
+    /// fp32 weights to nvfp4.
+    QuantizeNvfp4,
+    /// Rows times packed nvfp4 weights.
+    ProductNvfp4,
     /// Conversion between floating-point types.
     Cast,
     /// Random input.

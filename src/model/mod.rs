@@ -54,5 +54,7 @@ pub mod linear4bit_program;
 
 pub mod capability;
 
+pub mod checkpoint;
+
 #[cfg(test)]
 pub(crate) mod seeded;

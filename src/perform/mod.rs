@@ -81,4 +81,6 @@ pub mod doctor;
 
 pub mod capture;
 
+pub mod checkpoint;
+
 pub mod linux;

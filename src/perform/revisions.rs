@@ -11,6 +11,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -89,6 +90,8 @@ pub struct Repository<'a> {
     pub git: PathBuf,
     /// As whom.
     pub invoker: &'a Invoker,
+    /// The number of the signal that asks to stop; 0 for none.
+    pub signal: &'a AtomicUsize,
 }
 
 impl Repository<'_> {
@@ -277,7 +280,7 @@ impl RevisionCache {
     ///
     /// # Errors
     /// An `Ok(Err)` in words if the revision cannot be prepared, which is a fact about it; an `Err` if the cache cannot
-    /// be written, which is not.
+    /// be written or a signal came, which is not.
     pub fn prepare(
         &self,
         repository: &Repository<'_>,
@@ -298,7 +301,7 @@ impl RevisionCache {
         let worktree = [&git, "-C", &repo, "worktree", "add", "--detach", "--force", &source, revision];
         let worktree: Vec<String> = worktree.iter().map(|word| (*word).to_owned()).collect();
         let program = Program { argv: &worktree, cwd: &at, log: &log, patience: Some(GIT_PATIENCE) };
-        if let Err(why) = program.run(repository.invoker)? {
+        if let Err(why) = program.run(repository)? {
             return Ok(Err(format!("no worktree: {why}")));
         }
         let fill = |hole: RunTimeHole| match hole {
@@ -318,7 +321,7 @@ impl RevisionCache {
                 Limit::Off => None,
             };
             let program = Program { argv: &argv, cwd: &dirs.src, log: &log, patience };
-            if let Err(why) = program.run(repository.invoker)? {
+            if let Err(why) = program.run(repository)? {
                 return Ok(Err(format!("does not build: {why} (see {})", log.display())));
             }
         }
@@ -337,10 +340,10 @@ struct Program<'a> {
 
 impl Program<'_> {
     /// Runs it as the user, its output appended to the log; `Err` in words if it fails or takes too long.
-    fn run(&self, invoker: &Invoker) -> io::Result<Result<(), String>> {
+    fn run(&self, repository: &Repository<'_>) -> io::Result<Result<(), String>> {
         let log = OpenOptions::new().create(true).append(true).open(self.log)?;
         let [program, args @ ..] = self.argv else { return Ok(Ok(())) };
-        let mut command = as_user(Path::new(program), invoker);
+        let mut command = as_user(Path::new(program), repository.invoker);
         command.args(args).current_dir(self.cwd).process_group(0);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = match command.spawn() {
@@ -352,13 +355,16 @@ impl Program<'_> {
             if let Some(status) = child.try_wait()? {
                 return Ok(if status.success() { Ok(()) } else { Err(format!("{program}: {}", ended(status))) });
             }
-            if until.is_some_and(|until| Instant::now() >= until) {
-                if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                    // It may have ended in between.
-                    let _ = kill_process_group(group, Signal::KILL);
-                }
+            let is_late = until.is_some_and(|until| Instant::now() >= until);
+            let is_stopped = repository.signal.load(Ordering::Relaxed) != 0;
+            if is_late || is_stopped {
+                // It may have ended in between.
+                let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
                 child.wait()?;
-                return Ok(Err(format!("{program} takes too long")));
+                return match is_stopped {
+                    true => Err(io::Error::new(io::ErrorKind::Interrupted, "a signal asked to stop")),
+                    false => Ok(Err(format!("{program} takes too long"))),
+                };
             }
             std::thread::sleep(LOOK_EVERY);
         }

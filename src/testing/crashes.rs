@@ -13,6 +13,7 @@ use crate::decide::agenda::{Agenda, AgendaCell};
 use crate::decide::arrange::Asked;
 use crate::decide::result::ResultFold;
 use crate::decide::run::RunState;
+use crate::decide::stopping::{Stopping, Stops};
 use crate::model::ids::{CellId, ContentDigest, DeviceId, RunId, TrialId};
 use crate::model::journal::{
     Allowed, Closing, Event, Extended, Invoker, Judged, Launcher, Opened, Persistence, Record, decode,
@@ -87,8 +88,17 @@ fn agenda(cells: Vec<AgendaCell>) -> Agenda {
         unexpected_per_hour_max: 6,
         expires_ms: 1_000_000,
         may_reboot,
+        stops: None,
         open_ended: false,
     }
+}
+
+/// The same, each cell until two clean trials or a fault decide it.
+fn until_decided(agenda: Agenda) -> Agenda {
+    let rule =
+        Stopping { p0: 0.01, p1: 0.78, alpha: 0.05, beta: 0.05, cap: 6, max: 6, baseline: None, pairs: Vec::new() };
+    let stops = Stops::of(&rule, agenda.cells.iter().map(|cell| &cell.id));
+    Agenda { stops: Some(stops), ..agenda }
 }
 
 fn scenarios() -> Vec<Scenario> {
@@ -139,6 +149,16 @@ fn scenarios() -> Vec<Scenario> {
             ]),
             behaviours: vec![Behaviour::Fail, Behaviour::Pass],
             tells: Tells::Jetson,
+            extend: false,
+            fewer_deaths: 1,
+        },
+        Scenario {
+            name: "until-decided",
+            agenda: until_decided(agenda(
+                ["a", "b"].map(|name| AgendaCell { rounds: 6, ..cell(name, false, 100) }).into(),
+            )),
+            behaviours: vec![Behaviour::Pass, Behaviour::Fail],
+            tells: Tells::Pc,
             extend: false,
             fewer_deaths: 1,
         },
@@ -267,6 +287,11 @@ impl Auditor {
         }
         if machine.boots.len() as u32 > machine.agenda.boots_max {
             return Err(format!("auditor (l): {} boots are more than the budget", machine.boots.len()));
+        }
+        if let Some(stops) = &machine.agenda.stops
+            && let Some(open) = self.state.progress.decisions().all(stops).find(|decision| decision.end.is_none())
+        {
+            return Err(format!("auditor (m): the run is complete and cell {} is not decided", open.cell));
         }
         if machine.settings != settings_found() {
             return Err(format!("auditor (k): the machine is left with {:?}", machine.settings));

@@ -13,7 +13,7 @@ use super::layer::{Layer, Statistics};
 use super::oracle::Sampling;
 use super::reference::quantize_8bit::{NESTED_BLOCKSIZE, Nested};
 use super::rows::Rows;
-use super::spec::{LayerSpec, StatisticsKind};
+use super::spec::{Blockwise, LayerSpec, StatisticsKind, WeightFormat};
 use crate::model::settings::FloatType;
 
 /// What is left of a layer and one forward call.
@@ -122,6 +122,17 @@ pub enum StoredStatistics<'a> {
     Plain(Stored<'a, f32>),
     /// Doubly quantised.
     Nested(StoredNested<'a>),
+    /// One E4M3 a group under a scale of the tensor.
+    Scaled(StoredScales<'a>),
+}
+
+/// The scales of NVFP4, or what was kept of them.
+#[derive(Debug, Clone, Copy)]
+pub struct StoredScales<'a> {
+    /// One E4M3 a group.
+    pub scales: Stored<'a, u8>,
+    /// The scale of the tensor.
+    pub global: f32,
 }
 
 /// Doubly quantised statistics, or what was kept of them.
@@ -144,6 +155,9 @@ impl<'a> From<&'a Statistics> for StoredStatistics<'a> {
                 absmax2: Stored::Whole(&quantized.absmax2),
                 offset: *offset,
             }),
+            Statistics::Scaled { scales, global } => {
+                Self::Scaled(StoredScales { scales: Stored::Whole(scales), global: *global })
+            }
         }
     }
 }
@@ -231,6 +245,7 @@ pub struct Sample {
 enum SampledStatistics {
     Plain(Pieces<f32>),
     Nested { codes: Pieces<u8>, absmax2: Pieces<f32>, offset: f32 },
+    Scaled { scales: Pieces<u8>, global: f32 },
 }
 
 /// An array of bytes of a layer.
@@ -240,6 +255,8 @@ pub enum ByteArray {
     Packed,
     /// The quantised block maxima.
     Codes,
+    /// The E4M3 scales of groups.
+    Scales,
 }
 
 /// An array of fp32 of a layer.
@@ -251,6 +268,8 @@ pub enum FloatArray {
     NestedAbsmax,
     /// The mean of the block maxima: one value.
     Offset,
+    /// The scale of the tensor: one value.
+    Global,
 }
 
 /// A layer that can be read in pieces, wherever it lies.
@@ -281,7 +300,9 @@ impl InPieces for InMemory<'_> {
         Ok(match (array, self.0.statistics()) {
             (ByteArray::Packed, _) => self.0.packed()[range].to_vec(),
             (ByteArray::Codes, Statistics::Nested(nested)) => nested.quantized.codes[range].to_vec(),
-            (ByteArray::Codes, Statistics::Plain(_)) => Vec::new(),
+            (ByteArray::Scales, Statistics::Scaled { scales, .. }) => scales[range].to_vec(),
+            (ByteArray::Codes, Statistics::Plain(_) | Statistics::Scaled { .. }) => Vec::new(),
+            (ByteArray::Scales, Statistics::Plain(_) | Statistics::Nested(_)) => Vec::new(),
         })
     }
 
@@ -290,8 +311,13 @@ impl InPieces for InMemory<'_> {
             (FloatArray::Absmax, Statistics::Plain(absmax)) => absmax[range].to_vec(),
             (FloatArray::NestedAbsmax, Statistics::Nested(nested)) => nested.quantized.absmax2[range].to_vec(),
             (FloatArray::Offset, Statistics::Nested(nested)) => vec![nested.offset],
+            (FloatArray::Global, Statistics::Scaled { global, .. }) => vec![*global],
             (FloatArray::Absmax, Statistics::Nested(_)) => Vec::new(),
             (FloatArray::NestedAbsmax | FloatArray::Offset, Statistics::Plain(_)) => Vec::new(),
+            (FloatArray::Absmax | FloatArray::NestedAbsmax | FloatArray::Offset, Statistics::Scaled { .. }) => {
+                Vec::new()
+            }
+            (FloatArray::Global, Statistics::Plain(_) | Statistics::Nested(_)) => Vec::new(),
         })
     }
 }
@@ -309,7 +335,7 @@ impl Sample {
     /// The layer's.
     pub fn read<L: InPieces>(spec: &LayerSpec, sampling: Sampling, layer: &mut L) -> Result<Self, L::Error> {
         let rows = sampling.rows_of(spec.shape.height());
-        let blocks = spec.shape.elements().div_ceil(spec.blocksize.elements());
+        let blocks = spec.blocks();
         let nested = || rows.iter().map(|&row| spec.nested_blocks_of(row));
         let covered =
             |blocks: Range<usize>| spec.blocks_of_nested(blocks.start).start..spec.blocks_of_nested(blocks.end - 1).end;
@@ -317,18 +343,24 @@ impl Sample {
             Pieces::read(spec.shape.elements().div_ceil(2), rows.iter().map(|&row| spec.bytes_of(row)), |range| {
                 layer.bytes(ByteArray::Packed, range)
             })?;
-        let statistics = match spec.statistics {
-            StatisticsKind::Plain => {
-                let ranges = rows.iter().map(|&row| spec.blocks_of(row));
+        let ranges = rows.iter().map(|&row| spec.blocks_of(row));
+        let statistics = match spec.format {
+            WeightFormat::Nvfp4 => SampledStatistics::Scaled {
+                scales: Pieces::read(blocks, ranges, |range| layer.bytes(ByteArray::Scales, range))?,
+                global: layer.floats(FloatArray::Global, 0..1)?[0],
+            },
+            WeightFormat::Blockwise(Blockwise { statistics: StatisticsKind::Plain, .. }) => {
                 SampledStatistics::Plain(Pieces::read(blocks, ranges, |range| layer.floats(FloatArray::Absmax, range))?)
             }
-            StatisticsKind::Nested => SampledStatistics::Nested {
-                codes: Pieces::read(blocks, nested().map(covered), |range| layer.bytes(ByteArray::Codes, range))?,
-                absmax2: Pieces::read(blocks.div_ceil(NESTED_BLOCKSIZE), nested(), |range| {
-                    layer.floats(FloatArray::NestedAbsmax, range)
-                })?,
-                offset: layer.floats(FloatArray::Offset, 0..1)?[0],
-            },
+            WeightFormat::Blockwise(Blockwise { statistics: StatisticsKind::Nested, .. }) => {
+                SampledStatistics::Nested {
+                    codes: Pieces::read(blocks, nested().map(covered), |range| layer.bytes(ByteArray::Codes, range))?,
+                    absmax2: Pieces::read(blocks.div_ceil(NESTED_BLOCKSIZE), nested(), |range| {
+                        layer.floats(FloatArray::NestedAbsmax, range)
+                    })?,
+                    offset: layer.floats(FloatArray::Offset, 0..1)?[0],
+                }
+            }
         };
         Ok(Self { packed, statistics })
     }
@@ -347,6 +379,9 @@ impl Sample {
                 absmax2: Stored::Pieces(absmax2),
                 offset: *offset,
             }),
+            SampledStatistics::Scaled { scales, global } => {
+                StoredStatistics::Scaled(StoredScales { scales: Stored::Pieces(scales), global: *global })
+            }
         }
     }
 

@@ -4,26 +4,32 @@
 //! its packed bytes and statistics for as long as it lives, which is what keeps memory occupied. It knows no
 //! allocator and reports nothing.
 
-use std::borrow::Cow;
-
 use half::{bf16, f16};
 
 use super::fast;
 use super::fast::rounding::FastElement;
 use super::host_weight::{HostWeight, WeightSource};
 use super::reference::gemv_4bit::PackedMatrix;
+use super::reference::nvfp4::{GROUP, Nvfp4, Nvfp4Matrix};
 use super::reference::quantize_8bit::Nested;
 use super::rows::{IntoWords, Rows, Words};
-use super::spec::{LayerError, LayerSpec, StatisticsKind, settle_compute};
+use super::spec::{Blockwise, LayerError, LayerSpec, StatisticsKind, WeightFormat, settle_compute};
 use crate::model::settings::{FloatType, Storage};
 
-/// The absmax of every block, as it is kept.
+/// What the packed indices are multiplied by, as it is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Statistics {
     /// One fp32 per block.
     Plain(Vec<f32>),
     /// Doubly quantised.
     Nested(Nested),
+    /// One E4M3 a group under a scale of the tensor.
+    Scaled {
+        /// One E4M3 a group.
+        scales: Vec<u8>,
+        /// The scale of the tensor.
+        global: f32,
+    },
 }
 
 /// How a forward call is computed.
@@ -31,6 +37,8 @@ pub enum Statistics {
 pub enum ForwardPath {
     /// The fused product of one row with the packed weight.
     Gemv,
+    /// The fused product of several rows with the packed weight.
+    FusedRows,
     /// Dequantise, then an ordinary matrix product.
     DequantizeThenMatmul,
 }
@@ -38,10 +46,13 @@ pub enum ForwardPath {
 impl ForwardPath {
     /// How a call of a layer of this `spec` with so many rows is computed.
     pub fn of(spec: &LayerSpec, rows: usize) -> Self {
-        if rows == 1 && spec.shape.width().is_multiple_of(spec.blocksize.elements()) {
-            Self::Gemv
-        } else {
-            Self::DequantizeThenMatmul
+        match spec.format {
+            WeightFormat::Nvfp4 if rows == 1 => Self::Gemv,
+            WeightFormat::Nvfp4 => Self::FusedRows,
+            WeightFormat::Blockwise(Blockwise { blocksize, .. }) => {
+                let is_fused = rows == 1 && spec.shape.width().is_multiple_of(blocksize.elements());
+                if is_fused { Self::Gemv } else { Self::DequantizeThenMatmul }
+            }
         }
     }
 }
@@ -66,13 +77,18 @@ impl Layer {
         if shape != spec.shape {
             return Err(LayerError::OtherShape { weight: shape, layer: spec.shape });
         }
-        let quantized = fast::quantize::quantize_4bit(weight.as_slice(), spec.book, spec.blocksize)?;
-        let statistics = match spec.statistics {
-            StatisticsKind::Plain => Statistics::Plain(quantized.absmax),
-            StatisticsKind::Nested => Statistics::Nested(fast::nested::nest(&quantized.absmax)?),
+        let (packed, statistics) = match spec.format {
+            WeightFormat::Blockwise(format) => quantize_blockwise(weight.as_slice(), format)?,
+            WeightFormat::Nvfp4 if !shape.width().is_multiple_of(GROUP) => {
+                return Err(LayerError::Group { width: shape.width(), group: GROUP });
+            }
+            WeightFormat::Nvfp4 => {
+                let Nvfp4 { packed, scales, global } = fast::nvfp4::quantize(weight.as_slice())?;
+                (packed, Statistics::Scaled { scales, global })
+            }
         };
         let (source, compute) = (weight.source(), spec.compute);
-        Ok(Self { spec, source, packed: quantized.packed, statistics, compute })
+        Ok(Self { spec, source, packed, statistics, compute })
     }
 
     /// A layer that was quantised elsewhere, such as on a device. Nothing is checked: that is the oracle's.
@@ -90,7 +106,7 @@ impl Layer {
         self.source
     }
 
-    /// The packed bytes: ceil(n / 2) of them, the even element in the high nibble.
+    /// The packed bytes: ceil(n / 2) of them, the even element in the high nibble, in the low one of NVFP4.
     pub fn packed(&self) -> &[u8] {
         &self.packed
     }
@@ -148,33 +164,43 @@ impl Layer {
     }
 
     fn multiply<T: FastElement + IntoWords + Default>(&self, x: &[T]) -> Result<Rows, LayerError> {
-        let absmax = self.absmax()?;
         let shape = self.spec.shape;
-        let matrix = PackedMatrix {
-            packed: &self.packed,
-            absmax: &absmax,
-            book: self.spec.book,
-            blocksize: self.spec.blocksize.elements(),
-            in_features: shape.width(),
-            out_features: shape.height(),
+        let blockwise = |absmax: &[f32]| {
+            let WeightFormat::Blockwise(Blockwise { book, blocksize, .. }) = self.spec.format else {
+                unreachable!("only blockwise formats have block maxima")
+            };
+            let matrix = PackedMatrix {
+                packed: &self.packed,
+                absmax,
+                book,
+                blocksize: blocksize.elements(),
+                in_features: shape.width(),
+                out_features: shape.height(),
+            };
+            match self.path(x.len() / shape.width()) {
+                ForwardPath::Gemv => fast::gemv::gemv_4bit(matrix, x),
+                ForwardPath::FusedRows | ForwardPath::DequantizeThenMatmul => fast::matmul::matmul(matrix, x),
+            }
         };
-        let y = match self.path(x.len() / shape.width()) {
-            ForwardPath::Gemv => fast::gemv::gemv_4bit(matrix, x)?,
-            ForwardPath::DequantizeThenMatmul => fast::matmul::matmul(matrix, x)?,
+        let y = match &self.statistics {
+            Statistics::Plain(absmax) => blockwise(absmax)?,
+            Statistics::Nested(nested) => blockwise(&fast::nested::restore(nested)?)?,
+            Statistics::Scaled { scales, global } => {
+                let (packed, in_features) = (self.packed.as_slice(), shape.width());
+                fast::nvfp4::product(Nvfp4Matrix { packed, scales, global: *global, in_features }, x)?
+            }
         };
         Ok(Rows::new(shape.height(), y))
     }
+}
 
-    /// absmax, or absmax' of nested statistics, one per block.
-    ///
-    /// # Errors
-    /// If the host does not give the memory.
-    pub fn absmax(&self) -> Result<Cow<'_, [f32]>, LayerError> {
-        match &self.statistics {
-            Statistics::Plain(absmax) => Ok(Cow::Borrowed(absmax)),
-            Statistics::Nested(nested) => Ok(Cow::Owned(fast::nested::restore(nested)?)),
-        }
-    }
+fn quantize_blockwise(weight: &[f32], format: Blockwise) -> Result<(Vec<u8>, Statistics), LayerError> {
+    let quantized = fast::quantize::quantize_4bit(weight, format.book, format.blocksize)?;
+    let statistics = match format.statistics {
+        StatisticsKind::Plain => Statistics::Plain(quantized.absmax),
+        StatisticsKind::Nested => Statistics::Nested(fast::nested::nest(&quantized.absmax)?),
+    };
+    Ok((quantized.packed, statistics))
 }
 
 /// The packed bytes re-typed, little-endian; no byte moves.

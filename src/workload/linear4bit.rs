@@ -32,8 +32,7 @@ use crate::model::settings::{
     AllocatorKind, Backend, KernelSet, Linear4bitSettings, Settings, Shape, WorkloadSettings,
 };
 use crate::model::verdict::StageName;
-use crate::workload::reference::codebook::CodeBook;
-use crate::workload::spec::{LayerError, LayerSpec, NoCodeBook, StatisticsKind};
+use crate::workload::spec::{LayerError, LayerSpec, NoCodeBook, WeightFormat};
 use crate::workload::worker::{Reporter, WorkError};
 
 use cpu::CpuEngine;
@@ -62,7 +61,7 @@ struct Course<'a> {
     settings: &'a Settings,
     linear4bit: &'a Linear4bitSettings,
     memory: Linear4bitMemory,
-    book: CodeBook,
+    format: WeightFormat,
     seed: u64,
 }
 
@@ -148,9 +147,9 @@ impl<'a> Course<'a> {
     ) -> Result<Self, WorkError> {
         let linear4bit = asked(settings)?;
         let memory = memory(linear4bit).map_err(|reason| WorkError::unsupported(reason.to_string()))?;
-        let book = linear4bit.quant.try_into();
-        let book = book.map_err(|reason: NoCodeBook| WorkError::unsupported(reason.to_string()))?;
-        Ok(Self { linear4bit, settings, memory, book, seed })
+        let format = WeightFormat::of(linear4bit);
+        let format = format.map_err(|reason: NoCodeBook| WorkError::unsupported(reason.to_string()))?;
+        Ok(Self { linear4bit, settings, memory, format, seed })
     }
 
     /// Rows of the input.
@@ -169,9 +168,7 @@ impl<'a> Course<'a> {
     fn spec(&self, shape: Shape) -> LayerSpec {
         LayerSpec {
             shape,
-            book: self.book,
-            blocksize: self.linear4bit.blocksize,
-            statistics: if self.linear4bit.double_quant { StatisticsKind::Nested } else { StatisticsKind::Plain },
+            format: self.format,
             storage: self.linear4bit.storage,
             // bitsandbytes 0.49: a format given to the constructor stands whatever the input is.
             compute: Some(self.linear4bit.compute),
@@ -201,7 +198,10 @@ impl From<LayerError> for WorkError {
     fn from(error: LayerError) -> Self {
         let kind = match &error {
             LayerError::HostMemory { .. } => FailureKind::HostOom,
-            LayerError::Dimension(_) | LayerError::OtherShape { .. } | LayerError::Width { .. } => FailureKind::Other,
+            LayerError::Dimension(_)
+            | LayerError::Group { .. }
+            | LayerError::OtherShape { .. }
+            | LayerError::Width { .. } => FailureKind::Other,
         };
         Self::of(kind, error.to_string())
     }

@@ -5,18 +5,21 @@
 //! by definition from the packed bytes. It runs after the sequence, on what was kept, wherever that came
 //! from; it never repairs anything. Shares with the fast code only the tables and single roundings.
 
+mod nvfp4;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::host_weight::WeightSource;
-use super::kept::{Kept, Stored, StoredNested, StoredStatistics};
+use super::kept::{Kept, Stored, StoredNested, StoredScales, StoredStatistics};
 use super::reference::codebook::{dynamic_map, dynamic_midpoints};
 use super::reference::numbers::Reciprocal;
 use super::reference::philox_init::{Purpose, Stream, weight_quad, weight_scale};
 use super::reference::quantize_4bit::{accepts, block_absmax};
 use super::reference::quantize_8bit::{self, NESTED_BLOCKSIZE};
+use super::spec::{Blockwise, WeightFormat};
 use crate::model::settings::FloatType;
 
 /// Which output rows are looked at, and how exactly.
@@ -121,6 +124,29 @@ pub enum Mismatch {
         /// What is there.
         got: u8,
     },
+    /// The E4M3 scale of a group differs.
+    #[error("scale {index} is {got:#04x}, expected {expected:#04x}")]
+    Scale {
+        /// The group.
+        index: usize,
+        /// What the generated weights give under the scale of the tensor.
+        expected: u8,
+        /// What is there.
+        got: u8,
+    },
+    /// The scale of the tensor is not one that the generated weights allow.
+    #[error("the scale of the tensor is {got:e}, expected {lowest:e} to {highest:e}")]
+    Global {
+        /// What the largest weight is at least.
+        lowest: f32,
+        /// What it is at most.
+        highest: f32,
+        /// What is there.
+        got: f32,
+    },
+    /// The statistics are those of another format.
+    #[error("the statistics are not those of the layer's format")]
+    OtherFormat,
     /// The mean of all absmax is not one that the sampled ones allow.
     #[error("offset is {got:e}, expected {expected:e} ± {tolerance:e}")]
     Offset {
@@ -154,13 +180,15 @@ pub enum Mismatch {
 pub fn check(kept: Kept<'_>, sampling: Sampling) -> Result<Checked, Mismatch> {
     check_sizes(kept)?;
     let rows = sampling.rows_of(kept.spec.shape.height());
-    let oracle = Oracle { kept, reciprocal: sampling.reciprocal };
-    match kept.statistics {
-        StoredStatistics::Plain(absmax) => first_error(&rows, |row| oracle.check_absmax(absmax, row))?,
-        StoredStatistics::Nested(nested) => oracle.check_nested(nested, &rows)?,
+    match (kept.spec.format, kept.statistics) {
+        (WeightFormat::Blockwise(format), _) => {
+            Oracle { kept, format, reciprocal: sampling.reciprocal }.check(&rows)?;
+        }
+        (WeightFormat::Nvfp4, StoredStatistics::Scaled(scales)) => nvfp4::check(kept, scales, &rows)?,
+        (WeightFormat::Nvfp4, StoredStatistics::Plain(_) | StoredStatistics::Nested(_)) => {
+            return Err(Mismatch::OtherFormat);
+        }
     }
-    first_error(&rows, |row| oracle.check_packed(row))?;
-    first_error(&rows, |row| oracle.check_outputs(row))?;
     let packed_bytes = rows.iter().map(|&row| kept.spec.bytes_of(row).len()).sum();
     Ok(Checked { rows: rows.len(), outputs: rows.len() * kept.x.rows(), packed_bytes })
 }
@@ -172,10 +200,11 @@ fn first_error<T: Copy + Sync>(items: &[T], check: impl Fn(T) -> Result<(), Mism
 
 fn check_sizes(kept: Kept<'_>) -> Result<(), Mismatch> {
     let shape = kept.spec.shape;
-    let blocks = shape.elements().div_ceil(kept.spec.blocksize.elements());
+    let blocks = kept.spec.blocks();
     let (absmax, absmax2) = match kept.statistics {
         StoredStatistics::Plain(absmax) => (absmax.len(), blocks.div_ceil(NESTED_BLOCKSIZE)),
         StoredStatistics::Nested(nested) => (nested.codes.len(), nested.absmax2.len()),
+        StoredStatistics::Scaled(StoredScales { scales, .. }) => (scales.len(), blocks.div_ceil(NESTED_BLOCKSIZE)),
     };
     for (what, expected, got) in [
         ("packed", shape.elements().div_ceil(2), kept.packed.len()),
@@ -192,26 +221,61 @@ fn check_sizes(kept: Kept<'_>) -> Result<(), Mismatch> {
     Ok(())
 }
 
-/// One layer under examination.
+/// The weights of a range of elements, generated again.
+fn weights_of(source: WeightSource, elements: Range<usize>) -> Vec<f32> {
+    let (stream, scale) = (source.stream(), weight_scale(source.shape.width()));
+    let quads = elements.start / 4..elements.end.div_ceil(4);
+    let skipped = elements.start - quads.start * 4;
+    let values = quads.flat_map(|quad| weight_quad(stream, quad as u64, scale));
+    values.skip(skipped).take(elements.len()).collect()
+}
+
+/// The outputs of one row of the weight, which by definition is `weights`, for every row of the input.
+fn check_outputs(kept: Kept<'_>, row: usize, weights: &[f64]) -> Result<(), Mismatch> {
+    let x = kept.x.cast(kept.compute).widened();
+    for (batch, x) in x.chunks(kept.x.width()).enumerate() {
+        let (mut expected, mut magnitude) = (0.0, 0.0);
+        for (x, weight) in x.iter().zip(weights) {
+            expected += f64::from(*x) * weight;
+            magnitude += (f64::from(*x) * weight).abs();
+        }
+        let got = kept.y.value(batch, row);
+        let ulp = kept.y.format().ulp_at(expected).max(kept.compute.ulp_at(expected));
+        let tolerance = relative_tolerance(kept.compute, weights.len()) * magnitude + ulp;
+        // A NaN fails this comparison, as it must.
+        let right = (got - expected).abs() <= tolerance;
+        if !right {
+            return Err(Mismatch::Output { row: batch, index: row, expected, got, tolerance });
+        }
+    }
+    Ok(())
+}
+
+/// One layer of a blockwise format under examination.
 #[derive(Clone, Copy)]
 struct Oracle<'a> {
     kept: Kept<'a>,
+    format: Blockwise,
     reciprocal: Reciprocal,
 }
 
 impl Oracle<'_> {
-    /// The weights of a range of elements, generated again.
+    fn check(self, rows: &[usize]) -> Result<(), Mismatch> {
+        match self.kept.statistics {
+            StoredStatistics::Plain(absmax) => first_error(rows, |row| self.check_absmax(absmax, row))?,
+            StoredStatistics::Nested(nested) => self.check_nested(nested, rows)?,
+            StoredStatistics::Scaled(_) => return Err(Mismatch::OtherFormat),
+        }
+        first_error(rows, |row| self.check_packed(row))?;
+        first_error(rows, |row| check_outputs(self.kept, row, &self.row_in_f64(row)))
+    }
+
     fn weights(self, elements: Range<usize>) -> Vec<f32> {
-        let source = self.kept.source;
-        let (stream, scale) = (source.stream(), weight_scale(source.shape.width()));
-        let quads = elements.start / 4..elements.end.div_ceil(4);
-        let skipped = elements.start - quads.start * 4;
-        let values = quads.flat_map(|quad| weight_quad(stream, quad as u64, scale));
-        values.skip(skipped).take(elements.len()).collect()
+        weights_of(self.kept.source, elements)
     }
 
     fn blocksize(self) -> usize {
-        self.kept.spec.blocksize.elements()
+        self.format.blocksize.elements()
     }
 
     /// absmax of whole blocks by the twin.
@@ -272,7 +336,6 @@ impl Oracle<'_> {
 
     /// The packed bytes of the blocks of one row against the twin's nibbles.
     fn check_packed(self, row: usize) -> Result<(), Mismatch> {
-        let spec = self.kept.spec;
         let blocks = self.kept.spec.blocks_of(row);
         let mut weights = self.weights(self.kept.spec.elements_of(&blocks));
         let absmax = self.absmax_of(blocks);
@@ -283,35 +346,12 @@ impl Oracle<'_> {
         let per_block = self.blocksize() / 2;
         for (i, (index, pair)) in self.kept.spec.bytes_of(row).zip(weights.as_chunks::<2>().0).enumerate() {
             let absmax = absmax[i / per_block];
-            let admits = |x, nibble| accepts(x, absmax, spec.book, nibble, self.reciprocal);
+            let admits = |x, nibble| accepts(x, absmax, self.format.book, nibble, self.reciprocal);
             let got = self.kept.packed.at(index);
             if !admits(pair[0], got >> 4) || !admits(pair[1], got & 15) {
-                let exact = |x| (0..16).find(|&nibble| accepts(x, absmax, spec.book, nibble, Reciprocal::Exact));
+                let exact = |x| (0..16).find(|&nibble| accepts(x, absmax, self.format.book, nibble, Reciprocal::Exact));
                 let expected = exact(pair[0]).unwrap_or(0) << 4 | exact(pair[1]).unwrap_or(0);
                 return Err(Mismatch::Packed { index, row, expected, got, xor: expected ^ got });
-            }
-        }
-        Ok(())
-    }
-
-    /// The outputs of one row of the weight for every row of the input.
-    fn check_outputs(self, row: usize) -> Result<(), Mismatch> {
-        let kept = self.kept;
-        let weights = self.row_in_f64(row);
-        let x = kept.x.cast(kept.compute).widened();
-        for (batch, x) in x.chunks(kept.x.width()).enumerate() {
-            let (mut expected, mut magnitude) = (0.0, 0.0);
-            for (x, weight) in x.iter().zip(&weights) {
-                expected += f64::from(*x) * weight;
-                magnitude += (f64::from(*x) * weight).abs();
-            }
-            let got = kept.y.value(batch, row);
-            let ulp = kept.y.format().ulp_at(expected).max(kept.compute.ulp_at(expected));
-            let tolerance = relative_tolerance(kept.compute, weights.len()) * magnitude + ulp;
-            // A NaN fails this comparison, as it must.
-            let right = (got - expected).abs() <= tolerance;
-            if !right {
-                return Err(Mismatch::Output { row: batch, index: row, expected, got, tolerance });
             }
         }
         Ok(())
@@ -320,13 +360,14 @@ impl Oracle<'_> {
     /// One row of the weight by definition: `table[index] * absmax'` in f64.
     fn row_in_f64(self, row: usize) -> Vec<f64> {
         let spec = self.kept.spec;
-        let (table, map) = (spec.book.kernel_table().map(f64::from), dynamic_map());
+        let (table, map) = (self.format.book.kernel_table().map(f64::from), dynamic_map());
         let absmax = |block: usize| match self.kept.statistics {
             StoredStatistics::Plain(absmax) => f64::from(absmax.at(block)),
             StoredStatistics::Nested(StoredNested { codes, absmax2, offset }) => {
                 let code = f64::from(map[usize::from(codes.at(block))]);
                 code * f64::from(absmax2.at(block / NESTED_BLOCKSIZE)) + f64::from(offset)
             }
+            StoredStatistics::Scaled(_) => unreachable!("the statistics were checked first"),
         };
         let width = spec.shape.width();
         let weight = |k: usize| {

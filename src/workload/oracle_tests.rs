@@ -23,12 +23,18 @@ struct Case {
 fn spec(in_features: u32, out_features: u32) -> LayerSpec {
     LayerSpec {
         shape: Shape::new(in_features, out_features).unwrap(),
-        book: CodeBook::Nf4,
-        blocksize: Blocksize::new(64).unwrap(),
-        statistics: StatisticsKind::Nested,
+        format: nested(),
         storage: Storage::Bf16,
         compute: Some(FloatType::Bf16),
     }
+}
+
+fn nested() -> WeightFormat {
+    blockwise(CodeBook::Nf4, StatisticsKind::Nested, 64)
+}
+
+fn blockwise(book: CodeBook, statistics: StatisticsKind, blocksize: u32) -> WeightFormat {
+    WeightFormat::Blockwise(Blockwise { book, blocksize: Blocksize::new(blocksize).unwrap(), statistics })
 }
 
 fn case(spec: LayerSpec, batch: usize) -> Case {
@@ -64,9 +70,9 @@ fn every_setting_computes_what_the_oracle_expects() {
             for statistics in [StatisticsKind::Plain, StatisticsKind::Nested] {
                 for compute in [FloatType::Bf16, FloatType::Fp16, FloatType::Fp32] {
                     for blocksize in [32, 64, 4096] {
-                        let blocksize = Blocksize::new(blocksize).unwrap();
+                        let format = blockwise(book, statistics, blocksize);
                         let base = spec(in_features, out_features);
-                        let spec = LayerSpec { book, statistics, compute: Some(compute), blocksize, ..base };
+                        let spec = LayerSpec { format, compute: Some(compute), ..base };
                         let case = case(spec, batch);
                         paths.insert(case.layer.path(batch) == ForwardPath::Gemv);
                         assert_eq!(case.y.format(), FloatType::Bf16, "the output goes back to the input's format");
@@ -111,7 +117,7 @@ fn a_changed_statistic_is_named() {
     let nested = case(spec(256, 100), 1);
     let change = |what: fn(&mut Nested)| {
         with_statistics(&nested, |statistics| match statistics {
-            Statistics::Plain(_) => panic!("the case is nested"),
+            Statistics::Plain(_) | Statistics::Scaled { .. } => panic!("the case is nested"),
             Statistics::Nested(nested) => what(nested),
         })
     };
@@ -122,10 +128,10 @@ fn a_changed_statistic_is_named() {
     assert!(matches!(change(|n| n.offset *= 1.000_01), Err(Mismatch::NestedAbsmax { .. })));
     assert!(matches!(change(|n| n.quantized.codes.truncate(3)), Err(Mismatch::Size { what: "absmax", .. })));
 
-    let plain = case(LayerSpec { statistics: StatisticsKind::Plain, ..spec(256, 100) }, 1);
+    let plain = case(LayerSpec { format: blockwise(CodeBook::Nf4, StatisticsKind::Plain, 64), ..spec(256, 100) }, 1);
     let changed = with_statistics(&plain, |statistics| match statistics {
         Statistics::Plain(absmax) => absmax[3] = absmax[3].next_up(),
-        Statistics::Nested(_) => panic!("the case is plain"),
+        Statistics::Nested(_) | Statistics::Scaled { .. } => panic!("the case is plain"),
     });
     assert!(matches!(changed, Err(Mismatch::Absmax { index: 3, .. })));
 }
@@ -178,7 +184,8 @@ fn a_sample_of_a_layer_that_is_gone_is_judged_as_the_layer_was() {
     for (in_features, statistics, batch) in
         [(256, StatisticsKind::Nested, 1), (100, StatisticsKind::Nested, 3), (1000, StatisticsKind::Plain, 2)]
     {
-        let case = case(LayerSpec { statistics, ..spec(in_features, 333) }, batch);
+        let format = blockwise(CodeBook::Nf4, statistics, 64);
+        let case = case(LayerSpec { format, ..spec(in_features, 333) }, batch);
         let columns = Columns::of(&case.y, sampling(12));
         let mut sample = Sample::of(&case.layer, sampling(12));
         let whole = Kept::of(&case.layer, &case.x, &case.y);
@@ -189,4 +196,39 @@ fn a_sample_of_a_layer_that_is_gone_is_judged_as_the_layer_was() {
         let kept = Kept { packed: sample.packed(), statistics: sample.statistics(), y, ..whole };
         assert!(matches!(check(kept, sampling(12)), Err(Mismatch::Packed { index: 0, row: 0, xor: 0x10, .. })));
     }
+}
+
+#[test]
+fn nvfp4_is_examined_to_the_last_bit_of_each_of_its_parts() {
+    for (in_features, out_features, batch) in [(256, 100, 1), (48, 7, 3), (1040, 40, 2)] {
+        for compute in [FloatType::Bf16, FloatType::Fp16, FloatType::Fp32] {
+            let base = spec(in_features, out_features);
+            let case = case(LayerSpec { format: WeightFormat::Nvfp4, compute: Some(compute), ..base }, batch);
+            let checked = verdict(&case).unwrap_or_else(|e| panic!("{in_features}: {e}"));
+            assert_eq!(checked.outputs, checked.rows * batch);
+            let sample = Sample::of(&case.layer, sampling(3));
+            let y = Columns::of(&case.y, sampling(3));
+            let whole = Kept::of(&case.layer, &case.x, &case.y);
+            let (packed, statistics) = (sample.packed(), sample.statistics());
+            let kept = Kept { packed, statistics, y: StoredRows::Columns(&y), ..whole };
+            assert_eq!(check(kept, sampling(3)).map(|checked| checked.rows), Ok(3));
+        }
+    }
+    let mut case = case(LayerSpec { format: WeightFormat::Nvfp4, ..spec(256, 100) }, 1);
+    let wrong = |change: &dyn Fn(&mut Vec<u8>, &mut f32)| {
+        with_statistics(&case, |statistics| match statistics {
+            Statistics::Scaled { scales, global } => change(scales, global),
+            Statistics::Plain(_) | Statistics::Nested(_) => panic!("nvfp4 has scales"),
+        })
+    };
+    assert!(matches!(wrong(&|scales, _| scales[3] ^= 1), Err(Mismatch::Scale { index: 3, .. })));
+    // The two readings of a global scale that differ in silence, and one that is a little too small.
+    assert!(matches!(wrong(&|_, global| *global = 1.0 / *global), Err(Mismatch::Global { .. })));
+    assert!(matches!(wrong(&|_, global| *global *= 0.99), Err(Mismatch::Global { .. })));
+    assert!(matches!(wrong(&|scales, _| scales.truncate(1599)), Err(Mismatch::Size { what: "absmax", .. })));
+    let plain = Statistics::Plain(vec![0.0; 1600]);
+    let kept = Kept { statistics: (&plain).into(), ..Kept::of(&case.layer, &case.x, &case.y) };
+    assert_eq!(check(kept, sampling(12)), Err(Mismatch::OtherFormat));
+    case.layer.corrupt_packed(5, 0x30);
+    assert!(matches!(verdict(&case), Err(Mismatch::Packed { index: 5, row: 0, xor: 0x30, .. })));
 }

@@ -6,8 +6,9 @@
 use std::ops::Range;
 
 use super::reference::codebook::CodeBook;
+use super::reference::nvfp4;
 use super::reference::quantize_8bit::NESTED_BLOCKSIZE;
-use crate::model::settings::{Blocksize, DimensionError, FloatType, QuantType, Shape, Storage};
+use crate::model::settings::{Blocksize, DimensionError, FloatType, Linear4bitSettings, QuantType, Shape, Storage};
 
 /// Why a layer cannot be made or called.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +23,14 @@ pub enum LayerError {
         weight: Shape,
         /// The layer's.
         layer: Shape,
+    },
+    /// A row does not consist of whole groups.
+    #[error("cannot quantise rows of {width} weights in groups of {group}")]
+    Group {
+        /// The layer's in_features.
+        width: usize,
+        /// Weights that share a scale.
+        group: usize,
     },
     /// The host did not give the memory.
     #[error("cannot allocate {bytes} bytes of host memory for {what}")]
@@ -102,17 +111,65 @@ pub enum StatisticsKind {
     Nested,
 }
 
-/// Everything that decides what a layer computes, apart from its weights.
+/// A code book under one absmax a block of consecutive elements: the formats of bitsandbytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LayerSpec {
-    /// Shape of the weight.
-    pub shape: Shape,
+pub struct Blockwise {
     /// 4-bit code book.
     pub book: CodeBook,
     /// Elements per block.
     pub blocksize: Blocksize,
     /// How absmax is kept.
     pub statistics: StatisticsKind,
+}
+
+/// How weights become four bits each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WeightFormat {
+    /// A code book with block maxima.
+    Blockwise(Blockwise),
+    /// E2M1 with E4M3 scales inside a row.
+    Nvfp4,
+}
+
+impl WeightFormat {
+    /// The format that `settings` ask for. NVFP4 has its own groups, and its scales are never nested.
+    ///
+    /// # Errors
+    /// [`NoCodeBook`].
+    pub fn of(settings: &Linear4bitSettings) -> Result<Self, NoCodeBook> {
+        Self::new(settings.quant, settings.blocksize, settings.double_quant)
+    }
+
+    /// The same of single settings.
+    ///
+    /// # Errors
+    /// [`NoCodeBook`].
+    pub fn new(quant: QuantType, blocksize: Blocksize, double_quant: bool) -> Result<Self, NoCodeBook> {
+        let statistics = if double_quant { StatisticsKind::Nested } else { StatisticsKind::Plain };
+        match quant {
+            QuantType::Nvfp4 => Ok(Self::Nvfp4),
+            QuantType::Nf4 | QuantType::Fp4 | QuantType::Mxfp4 | QuantType::Int4 => {
+                Ok(Self::Blockwise(Blockwise { book: quant.try_into()?, blocksize, statistics }))
+            }
+        }
+    }
+
+    /// Consecutive elements that share a scale.
+    pub fn group(self) -> usize {
+        match self {
+            Self::Blockwise(Blockwise { blocksize, .. }) => blocksize.elements(),
+            Self::Nvfp4 => nvfp4::GROUP,
+        }
+    }
+}
+
+/// Everything that decides what a layer computes, apart from its weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LayerSpec {
+    /// Shape of the weight.
+    pub shape: Shape,
+    /// How it is packed.
+    pub format: WeightFormat,
     /// Under which type the packed bytes are kept.
     pub storage: Storage,
     /// The format of the product; none leaves it to the first input, see [`settle_compute`].
@@ -120,15 +177,20 @@ pub struct LayerSpec {
 }
 
 impl LayerSpec {
+    /// Blocks of the weight, the last of which may lack elements.
+    pub(super) fn blocks(&self) -> usize {
+        self.shape.elements().div_ceil(self.format.group())
+    }
+
     /// The blocks that hold elements of a row; a block may cross the end of a row.
     pub(super) fn blocks_of(&self, row: usize) -> Range<usize> {
-        let (width, blocksize) = (self.shape.width(), self.blocksize.elements());
+        let (width, blocksize) = (self.shape.width(), self.format.group());
         row * width / blocksize..((row + 1) * width).div_ceil(blocksize)
     }
 
     /// The elements of whole blocks, less what the last one lacks.
     pub(super) fn elements_of(&self, blocks: &Range<usize>) -> Range<usize> {
-        let blocksize = self.blocksize.elements();
+        let blocksize = self.format.group();
         blocks.start * blocksize..(blocks.end * blocksize).min(self.shape.elements())
     }
 
@@ -146,7 +208,7 @@ impl LayerSpec {
 
     /// The blocks of a nested block; the last one may lack some.
     pub(super) fn blocks_of_nested(&self, nested: usize) -> Range<usize> {
-        let blocks = self.shape.elements().div_ceil(self.blocksize.elements());
+        let blocks = self.blocks();
         nested * NESTED_BLOCKSIZE..((nested + 1) * NESTED_BLOCKSIZE).min(blocks)
     }
 }

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::bench::{Bench, PATIENCE, Said};
 
 /// A repository of `count` commits after the first, each with its number in the file `number`; from commit `bug` on,
@@ -329,4 +331,28 @@ fn a_rehearsal_runs_nothing_and_is_the_same_for_the_same_seed() {
     assert!(!bench.results().exists(), "nothing was made");
     bench.run(&["rehearse", "bnb-1936"]).fails(2, &["no fault", "[[inject]]"]);
     bench.run(&["rehearse", "bnb-1936", "--model", "nowhere.toml"]).fails(2, &["nowhere.toml"]);
+}
+
+#[test]
+fn a_signal_ends_a_preparation_and_the_search_goes_on_with_another() {
+    let bench = Bench::new();
+    let commits = repository(&bench, 4, 2);
+    // The first preparation waits for ever; the next finds the mark that it left.
+    let mark = bench.path("begun");
+    let wait = format!("[ -e '{0}' ] || {{{{ touch '{0}'; sleep 600; }}}}", mark.display());
+    let file =
+        bench.write("since.toml", &matrix(&commits[0], "main", &format!("prepare = [\"sh\", \"-c\", \"{wait}\"]\n")));
+    let args: Vec<&str> = BISECT.iter().chain(&[file.as_str()]).copied().collect();
+    let mut harness = bench.spawn(&args);
+    let until = Instant::now() + PATIENCE;
+    while !mark.exists() {
+        assert!(Instant::now() < until && harness.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&harness), Signal::INT).unwrap();
+    let said = Said::of(&harness.wait_with_output().unwrap());
+    said.fails(130, &["stopped while", "jetfault resume since-revisions-001"]);
+    let resumed = bench.run(&["resume"]);
+    resumed.ends(1);
+    assert!(resumed.out.contains("commit 2 ("), "{}", resumed.out);
 }

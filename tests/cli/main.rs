@@ -18,6 +18,7 @@ mod companion;
 mod deaths;
 mod edge_llm;
 mod endings;
+mod inspect;
 mod machines;
 mod memory;
 mod readers;

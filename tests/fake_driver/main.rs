@@ -23,7 +23,6 @@ use jetfault::workload::gpu::error::GpuError;
 use jetfault::workload::gpu::executor::{Executor, Performance, device_model};
 use jetfault::workload::gpu::kernels::Kernels;
 use jetfault::workload::gpu::memory::{EventLog, allocator};
-use jetfault::workload::reference::codebook::CodeBook;
 
 /// What the child prints when it came to its end.
 const DONE: &str = "child: done";
@@ -92,7 +91,6 @@ fn perform() -> Result<(), GpuError> {
         ..Linear4bitMemory::baseline(vec![Layer { label: "A".into(), shape }; 2])
     };
     let performance = Performance {
-        book: CodeBook::Nf4,
         kernels: variable("CHILD_KERNELS").parse().unwrap_or(KernelSet::Bnb),
         init: Init::Host,
         seed: 1,

@@ -25,6 +25,7 @@ pub fn markdown(report: &Report) -> String {
     let mut out = String::new();
     head(&mut out, report);
     cells(&mut out, report);
+    decided(&mut out, report);
     faults(&mut out, report);
     untested(&mut out, report);
     hypotheses(&mut out, report);
@@ -43,6 +44,22 @@ fn hypotheses(out: &mut String, report: &Report) {
             return;
         }
         out.push_str(&line);
+    }
+}
+
+fn decided(out: &mut String, report: &Report) {
+    let mut left = report.decisions.len();
+    for decision in &report.decisions {
+        if out.len() > CELLS_BYTES_MAX {
+            let _ = writeln!(out, "- … and {left} more decisions");
+            break;
+        }
+        let label = if decision.other.is_some() { String::new() } else { format!("{}: ", code(&decision.label)) };
+        let _ = writeln!(out, "- {label}{}", prose(&decision.text));
+        left -= 1;
+    }
+    if !report.decisions.is_empty() {
+        out.push('\n');
     }
 }
 

@@ -7,6 +7,8 @@ use super::table::{Align, Row, elastic, fixed, table};
 use super::{counted, duration, megabytes, one_line};
 use crate::decide::agenda::cannot_run;
 use crate::decide::plan::{BOOT_SECONDS, Cell, CellRole, Plan, trial_ms};
+use crate::decide::report::percent;
+use crate::decide::stopping::{Expected, Stopping};
 use crate::model::capability::BuildCapabilities;
 use crate::model::settings::Start;
 
@@ -79,6 +81,31 @@ fn row_of(plan: &Plan, cell: &Cell) -> Row {
     Row { texts, colour }
 }
 
+/// What a run until decided takes on average, and by which rule it ends.
+fn expected_words(expected: &Expected, stopping: &Stopping) -> Vec<String> {
+    let percent = |rate: f64| percent(rate).trim_end_matches(".0").to_owned();
+    let source = match stopping.baseline {
+        Some(baseline) => format!("the lower bound of the baseline's {}/{}", baseline.faults, baseline.counted()),
+        None => "no baseline is known".to_owned(),
+    };
+    let rate = percent(stopping.p1);
+    let mut words = vec![format!(
+        "a cell is FAULTS or BELOW {rate} % ({source}) after {:.1} trials if it never faults, {:.1} if it does at \
+         {rate} %, {:.1} at worst; at most {}",
+        expected.clean, expected.faulty, expected.at_worst, stopping.cap
+    )];
+    if !stopping.pairs.is_empty() {
+        words.push(format!(
+            "a pair after {:.1} blocks if one level faults as the baseline does and the other never; at most {}",
+            expected.blocks, stopping.max
+        ));
+    }
+    if expected.boots_at_worst > 0.0 {
+        words.push(format!("about {:.0} boots at worst, on average", expected.boots_at_worst.ceil()));
+    }
+    words
+}
+
 fn needs(out: &mut String, plan: &Plan, style: &Style) {
     let needs = &plan.needs;
     let fact = |out: &mut String, name: &str, text: &str| {
@@ -89,6 +116,11 @@ fn needs(out: &mut String, plan: &Plan, style: &Style) {
         n => format!("{n}, one for each cold trial; each fault may cost another, at most {} in all", plan.boots_max),
     };
     fact(out, "boots", &boots);
+    if let (Some(expected), Some(stopping)) = (plan.expected(), &plan.stopping) {
+        for text in expected_words(&expected, stopping) {
+            fact(out, "expected", &text);
+        }
+    }
     let permissions: Vec<&str> = needs.permissions.iter().map(|permission| permission.as_str()).collect();
     fact(out, "permissions", if permissions.is_empty() { "none".to_owned() } else { permissions.join(" ") }.as_str());
     if needs.power_mode_switches > 0 {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::style::{Colour, Style, wrap};
 use super::table::{Align, Row, cut, elastic, fixed, table};
-use super::{counted, duration, one_line, peak_megabytes, source, surprise};
+use super::{counted, decisions, duration, interval_heading, one_line, peak_megabytes, source, surprise};
 use crate::decide::hypotheses::{Hypothesis, Status};
 use crate::decide::plan::CellRole;
 use crate::decide::report::{CellReport, Reason, Report, Sampled, SignatureCount, Standing};
@@ -25,7 +25,7 @@ pub fn report(report: &Report, style: &Style) -> String {
     let columns = [
         elastic("cell", 14),
         fixed("faults", Align::Right),
-        fixed("95 % interval", Align::Right),
+        fixed(interval_heading(report.interval), Align::Right),
         fixed("time", Align::Right),
         fixed("peak MB", Align::Right),
         elastic("notes", 10),
@@ -35,6 +35,7 @@ pub fn report(report: &Report, style: &Style) -> String {
     if left_out > 0 {
         let _ = writeln!(out, "… and {} more; --format json has all", counted(left_out as u64, "cell"));
     }
+    decisions(&mut out, &report.decisions, style);
     faults(&mut out, report, style);
     short(&mut out, report, style);
     surprises(&mut out, report, style);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::style::{Colour, Style, wrap};
 use super::table::{Align, Row, elastic, fixed, table};
-use super::{counted, duration, one_line, report, source};
+use super::{counted, decisions, duration, interval_heading, one_line, report, source};
 use crate::decide::report::Standing;
 use crate::decide::status::{CellStatus, Status};
 
@@ -50,6 +50,7 @@ pub fn status(status: &Status, style: &Style) -> String {
         fact(&mut out, "stop", command);
     }
     cells(&mut out, status, style);
+    decisions(&mut out, &status.decisions, style);
     out
 }
 
@@ -71,7 +72,7 @@ fn cells(out: &mut String, status: &Status, style: &Style) {
         elastic("cell", 14),
         fixed("counted", Align::Right),
         fixed("faults", Align::Right),
-        fixed("95 % interval", Align::Right),
+        fixed(interval_heading(status.interval), Align::Right),
         elastic("notes", 10),
     ];
     let rows: Vec<Row> = status.cells.iter().take(CELLS_MAX).flat_map(rows_of).collect();

@@ -13,11 +13,13 @@ use crate::decide::stats::{Counts, faults_probability};
 /// The bad end is run again when so many runs in a row were made elsewhere.
 pub const SENTINEL_EVERY: u32 = 10;
 
-/// How many runs of the bad end in a row are compared with those before them.
+/// The fewest runs of the bad end that are compared with those before them.
 pub const SENTINEL_WINDOW: usize = 5;
 
-/// The chance, under the earlier rate, of a window so far off on either side, at which the rate is said to drift.
-const DRIFT_TAIL: f64 = 0.025;
+/// The chance of the later runs of the bad end, or of some that are further off, under the earlier rate, at which it is
+/// said to drift. Every split is looked at after every run: with 0.05 instead, one search in ten would end so for
+/// nothing; with 0.005 one in a hundred does, and a fault that goes away is noticed in most.
+const DRIFT_TAIL: f64 = 0.005;
 
 /// What a run, a build and a change of position cost, in the same unit; a search gains most per cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -93,9 +95,9 @@ pub enum Answer {
     },
     /// The rate at the bad end is no longer what it was.
     Drifted {
-        /// Its runs before the last [`SENTINEL_WINDOW`].
+        /// Its runs before the change.
         before: Counts,
-        /// Those.
+        /// Those after it.
         after: Counts,
     },
     /// An end of the range cannot be tested.
@@ -247,18 +249,27 @@ impl Revisions {
         is_enough(probability).then(|| found(from, to, probability))
     }
 
+    /// Whether the runs of the bad end fall into two parts of which the first makes the second unlikely. The rate may have
+    /// moved at any of them, so every split is looked at that leaves enough behind it.
     fn drift(&self) -> Option<Answer> {
-        let split = self.sentinels.len().checked_sub(SENTINEL_WINDOW)?;
-        let count = |seen: &[Seen]| {
-            seen.iter().fold(Counts::default(), |mut counts, seen| {
-                seen.count(&mut counts);
-                counts
-            })
-        };
-        let before = add(self.gate_counts, count(&self.sentinels[..split]));
-        let after = count(&self.sentinels[split..]);
-        let (low, high) = predictive_tails(before, after);
-        (low.min(high) <= DRIFT_TAIL).then_some(Answer::Drifted { before, after })
+        let mut before = self.gate_counts;
+        let mut after = self.sentinels.iter().fold(Counts::default(), |mut counts, seen| {
+            seen.count(&mut counts);
+            counts
+        });
+        let splits = self.sentinels.len().checked_sub(SENTINEL_WINDOW)?;
+        for seen in &self.sentinels[..=splits] {
+            let (low, high) = predictive_tails(before, after);
+            if low.min(high) <= DRIFT_TAIL {
+                return Some(Answer::Drifted { before, after });
+            }
+            seen.count(&mut before);
+            match seen {
+                Seen::Fault => after.faults -= 1,
+                Seen::Clean => after.clean -= 1,
+            }
+        }
+        None
     }
 
     fn choose(&self, posterior: &Posterior) -> Option<usize> {

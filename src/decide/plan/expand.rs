@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::needs::needs;
 use super::{Cell, CellRole, InjectedFault, Needs, PLAN_SCHEMA, PLAN_VERSION, Plan, PlanError, PlanOptions};
+use crate::decide::stopping::Stopping;
 use crate::model::ids::CellId;
 use crate::model::matrix::{
     Decide, Design, Draft, Finding, Level, Matcher, Matrix, PLAN_TRIALS_MAX, Span, TrialsRule, did_you_mean, examine,
@@ -65,8 +66,12 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         cells,
         warming,
         tools: matrix.tools.clone(),
+        stopping: None,
         campaign: None,
     };
+    if let TrialsRule::UntilDecided(decide) = &matrix.trials {
+        plan.stopping = Some(Box::new(Stopping::of(decide, &plan.cells, None)));
+    }
     plan.needs = needs(&plan);
     if plan.needs.trials > PLAN_TRIALS_MAX {
         return Err(too_many(matrix, plan.needs.trials).into());

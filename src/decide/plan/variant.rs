@@ -116,6 +116,7 @@ pub fn campaign_plan(matrix: &Matrix, campaign: Campaign) -> Result<Plan, PlanEr
         warming,
         tools: matrix.tools.clone(),
         factors: matrix.factors.clone(),
+        stopping: None,
         campaign: Some(Box::new(campaign)),
     };
     // One trial of each, then as many as the search may take of what they are on average.

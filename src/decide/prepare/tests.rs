@@ -55,6 +55,7 @@ fn agenda(may_reboot: bool) -> Agenda {
         unexpected_per_hour_max: 6,
         expires_ms: 1_000_000,
         may_reboot,
+        stops: None,
         open_ended: false,
     }
 }

@@ -48,13 +48,19 @@ pub fn revisions(
     course(worth, answer, &board)
 }
 
+/// The answer of a search whose bad end does not reproduce.
+pub const REFUSED: &str = "not reproduced at the bad end: refused";
+
+/// To refuse where there is something to be found names nothing, and so is not wrong.
+fn refused(is_right: bool) -> Worth {
+    if is_right { Worth::Right } else { Worth::Undecided }
+}
+
 fn judge_revisions(answer: &revisions::Answer, truth: Truth, first_bad: usize) -> (Worth, String) {
     use revisions::Answer;
     let right = |is_right: bool| if is_right { Worth::Right } else { Worth::Wrong };
     match answer {
-        Answer::NotReproduced { .. } => {
-            (right(truth == Truth::Absent), "not reproduced at the bad end: refused".to_owned())
-        }
+        Answer::NotReproduced { .. } => (refused(truth == Truth::Absent), REFUSED.to_owned()),
         Answer::AlreadyBad { .. } => (right(truth == Truth::AlreadyBad), "already faulty at the good end".to_owned()),
         Answer::Found { from, to, .. } if (*from..=*to).contains(&first_bad) => (Worth::Right, "found".to_owned()),
         Answer::Found { from, .. } => {
@@ -119,10 +125,7 @@ impl KnobsModel {
         let mut board = SimulatedBoard::new(board, draws);
         let (worth, answer) = match carry(&mut self.search(), &mut board, |&kept| cell(kept)) {
             None => (Worth::Undecided, "it does not end".to_owned()),
-            Some(knobs::Answer::NotReproduced { .. }) => {
-                let worth = if truth.is_none() { Worth::Right } else { Worth::Wrong };
-                (worth, "the baseline does not reproduce".to_owned())
-            }
+            Some(knobs::Answer::NotReproduced { .. }) => (refused(truth.is_none()), REFUSED.to_owned()),
             Some(knobs::Answer::Untestable) => (Worth::Undecided, "the baseline cannot be run".to_owned()),
             Some(knobs::Answer::Found { set, .. }) if Some(set) == truth => (Worth::Right, self.spell(set)),
             Some(knobs::Answer::Found { set, .. }) => (Worth::Wrong, format!("load-bearing: {}", self.spell(set))),

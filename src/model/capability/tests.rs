@@ -51,7 +51,6 @@ fn cases() -> Vec<(Settings, Capability, &'static str)> {
         (with(|s| s.memory_max = Some(Bytes::new(1 << 20))), C::MemoryMax, "memory_max = \"1MiB\""),
         (with(|s| s.observer = Observer::Core), C::Observer, "core"),
         (with(|s| s.observer = Observer::Gdb), C::Debugger, "gdb"),
-        (of_layers(|l| l.quant = QuantType::Nvfp4), C::OtherFormats, "nvfp4"),
         (of_layers(|l| l.quant = QuantType::Mxfp4), C::OtherFormats, "mxfp4"),
         (of_layers(|l| l.quant = QuantType::Int4), C::OtherFormats, "int4"),
         (

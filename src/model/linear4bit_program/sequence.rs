@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use super::{
     Buffer, DeviceModel, Kernel, LaunchDims, LayerIndex, LayerStage, Linear4bitMemory, Operation, Place, Role, Step,
 };
-use crate::model::settings::{FloatType, HygieneStep, Shape};
+use crate::model::settings::{FloatType, HygieneStep, QuantType, Shape};
 
 /// Block maxima that share one maximum at the nested level; fixed in the library.
 const NESTED_BLOCKSIZE: u64 = 256;
@@ -18,6 +18,8 @@ const NESTED_QUANTIZE_THREADS: u32 = 128;
 const CODE_BYTES: u64 = 64;
 /// The 256 fp32 words of the 8-bit code.
 const DYNAMIC_MAP_BYTES: u64 = 1024;
+/// nvfp4 weights that share a scale of one byte.
+const NVFP4_GROUP: u64 = 16;
 /// One fp32 or one 32-bit counter.
 const WORD_BYTES: u64 = 4;
 
@@ -249,6 +251,25 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
     }
 
     fn quantize(&mut self, sizes: Sizes) -> Result<(), S::Error> {
+        match self.memory.quant {
+            QuantType::Nvfp4 => self.quantize_nvfp4(sizes),
+            QuantType::Nf4 | QuantType::Fp4 | QuantType::Mxfp4 | QuantType::Int4 => self.quantize_blockwise(sizes),
+        }
+    }
+
+    /// The scale of the tensor must be known before the first group is packed.
+    fn quantize_nvfp4(&mut self, sizes: Sizes) -> Result<(), S::Error> {
+        self.alloc(Role::GlobalScale, WORD_BYTES)?;
+        let buffer = self.buffer(Role::GlobalScale);
+        self.sink.perform(Operation::Memset { buffer, bytes: WORD_BYTES })?;
+        self.framework(Kernel::LargestMagnitude)?;
+        self.framework(Kernel::GlobalScale)?;
+        self.alloc(Role::GroupScales, sizes.n.div_ceil(NVFP4_GROUP))?;
+        self.alloc(Role::Packed, sizes.packed_bytes(self.memory))?;
+        self.framework(Kernel::QuantizeNvfp4)
+    }
+
+    fn quantize_blockwise(&mut self, sizes: Sizes) -> Result<(), S::Error> {
         self.alloc(Role::Absmax, sizes.absmax_bytes())?;
         self.alloc(Role::Packed, sizes.packed_bytes(self.memory))?;
         self.launch(Kernel::Quantize4bit, sizes.nb, self.memory.blocksize.quantize_threads())?;
@@ -330,6 +351,10 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
     fn multiply(&mut self, sizes: Sizes, output: Role) -> Result<(), S::Error> {
         let whole_blocks = sizes.shape.in_features().is_multiple_of(self.memory.blocksize.weights());
         let output_bytes = self.memory.batch.rows() * sizes.shape.out_features() * self.memory.compute.bytes();
+        if self.memory.quant == QuantType::Nvfp4 {
+            self.alloc(output, output_bytes)?;
+            return self.framework(Kernel::ProductNvfp4);
+        }
         if self.memory.batch.rows() == 1 && whole_blocks {
             self.multiply_fused(sizes, output, output_bytes)
         } else {
@@ -426,7 +451,12 @@ impl<'a, S: ProgramSink> Emitter<'a, S> {
         const NESTED: &[Role] =
             &[Role::Packed, Role::QuantizedAbsmax, Role::Code, Role::Offset, Role::NestedAbsmax, Role::DynamicMapCopy];
         const PLAIN: &[Role] = &[Role::Packed, Role::Absmax, Role::Code];
-        let kept = if self.memory.double_quant { NESTED } else { PLAIN };
+        const NVFP4: &[Role] = &[Role::Packed, Role::GroupScales, Role::GlobalScale];
+        let kept = match (self.memory.quant, self.memory.double_quant) {
+            (QuantType::Nvfp4, _) => NVFP4,
+            (QuantType::Nf4 | QuantType::Fp4 | QuantType::Mxfp4 | QuantType::Int4, true) => NESTED,
+            (QuantType::Nf4 | QuantType::Fp4 | QuantType::Mxfp4 | QuantType::Int4, false) => PLAIN,
+        };
         kept.iter().try_for_each(|&role| self.free_of(layer, role))
     }
 }

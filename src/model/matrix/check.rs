@@ -5,7 +5,8 @@
 use super::axis::Knob;
 use super::problem::Severity;
 use crate::model::settings::{
-    Batch, Check, CommandSettings, KernelSet, Layer, Linear4bitSettings, Metric, QuantType, Settings, WorkloadSettings,
+    Batch, Blocksize, Check, CommandSettings, KernelSet, Layer, Linear4bitSettings, Metric, QuantType, Settings,
+    WorkloadSettings,
 };
 use crate::model::template::RunTimeHole;
 
@@ -125,6 +126,18 @@ fn layers(settings: &Linear4bitSettings, head: &[Layer], findings: &mut Vec<Find
             "leave `check` at `end`",
             &[Knob::Kernels, Knob::Check],
         ));
+    }
+    let has_own_scales = settings.quant == QuantType::Nvfp4;
+    if has_own_scales && (!settings.double_quant || settings.blocksize != Blocksize::DEFAULT) {
+        findings.push(Finding {
+            severity: Severity::Warning,
+            ..impossible(
+                "`blocksize` and `double_quant` change nothing with nvfp4, which has groups and scales of its own"
+                    .to_owned(),
+                "exclude the combination: its cells would be repeats of one another",
+                &[Knob::Quant, Knob::DoubleQuant, Knob::Blocksize],
+            )
+        });
     }
     let mut seen: Vec<&str> = Vec::new();
     for layer in settings.sequence.iter().chain(head) {

@@ -18,6 +18,8 @@ pub mod gemv;
 
 pub mod matmul;
 
+pub mod nvfp4;
+
 use super::spec::LayerError;
 
 /// Elements that one task takes at a time: a multiple of every block size, and about a second-level cache.

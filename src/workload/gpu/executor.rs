@@ -28,19 +28,17 @@ use crate::workload::host_weight::{HostWeight, WeightSource};
 use crate::workload::kept::{ByteArray, Columns, FloatArray, InPieces, Kept, Sample, Stored, StoredRows};
 use crate::workload::layer::{Layer, Statistics};
 use crate::workload::oracle::Sampling;
-use crate::workload::reference::codebook::{CodeBook, dynamic_map};
+use crate::workload::reference::codebook::dynamic_map;
 use crate::workload::reference::numbers::Reciprocal;
 use crate::workload::reference::quantize_8bit::{Nested, Quantized8};
 use crate::workload::rows::{IntoWords, Rows};
-use crate::workload::spec::{LayerSpec, StatisticsKind};
+use crate::workload::spec::{Blockwise, LayerSpec, StatisticsKind, WeightFormat};
 
 mod launches;
 
 /// What the program does not say: whose kernels, which numbers, which stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Performance {
-    /// The code book.
-    pub book: CodeBook,
     /// Whose kernels run.
     pub kernels: KernelSet,
     /// Where weights are made.
@@ -103,6 +101,7 @@ pub struct Executor {
     allocator: GpuAllocator,
     memory: Linear4bitMemory,
     performance: Performance,
+    format: WeightFormat,
     at: (LayerIndex, LayerStage),
     held: BTreeMap<Buffer, Held>,
     /// What `tuned` needs longer than the program keeps it.
@@ -125,8 +124,13 @@ pub struct Executor {
 
 impl Executor {
     /// Ready for the program of `memory`, with nothing allocated.
+    ///
+    /// # Panics
+    /// If `memory` is of a format that this build does not have, which no program is.
     pub fn new(kernels: Kernels, allocator: GpuAllocator, memory: Linear4bitMemory, performance: Performance) -> Self {
+        let format = WeightFormat::new(memory.quant, memory.blocksize, memory.double_quant);
         Self {
+            format: format.expect("a program is of a format that this build has"),
             context: kernels.context().clone(),
             kernels,
             allocator,
@@ -252,12 +256,18 @@ impl Executor {
     /// # Errors
     /// The device's.
     pub fn download_layer(&self, index: LayerIndex) -> Result<Layer, GpuError> {
-        let blocks = self.packing(index).blocks_in_memory();
         let spec = self.spec(index);
+        let blocks = spec.shape.elements().div_ceil(spec.format.group());
         let packed = self.download(index, Role::Packed, spec.shape.elements().div_ceil(2))?;
-        let statistics = match spec.statistics {
-            StatisticsKind::Plain => Statistics::Plain(self.download(index, Role::Absmax, blocks)?),
-            StatisticsKind::Nested => {
+        let statistics = match spec.format {
+            WeightFormat::Nvfp4 => Statistics::Scaled {
+                scales: self.download(index, Role::GroupScales, blocks)?,
+                global: self.download::<f32>(index, Role::GlobalScale, 1)?[0],
+            },
+            WeightFormat::Blockwise(Blockwise { statistics: StatisticsKind::Plain, .. }) => {
+                Statistics::Plain(self.download(index, Role::Absmax, blocks)?)
+            }
+            WeightFormat::Blockwise(Blockwise { statistics: StatisticsKind::Nested, .. }) => {
                 let codes = self.download(index, Role::QuantizedAbsmax, blocks)?;
                 let absmax2 = self.download(index, Role::NestedAbsmax, blocks.div_ceil(256))?;
                 let offset = self.download::<f32>(index, Role::Offset, 1)?[0];
@@ -330,20 +340,25 @@ impl Executor {
     }
 
     fn spec(&self, index: LayerIndex) -> LayerSpec {
-        let statistics = if self.memory.double_quant { StatisticsKind::Nested } else { StatisticsKind::Plain };
         LayerSpec {
             shape: self.memory.shape(index),
-            book: self.performance.book,
-            blocksize: self.memory.blocksize,
-            statistics,
+            format: self.format,
             storage: self.memory.storage,
             compute: Some(self.memory.compute),
         }
     }
 
     fn packing(&self, index: LayerIndex) -> Packing {
-        let elements = self.memory.shape(index).weights();
-        Packing { book: self.performance.book, blocksize: self.memory.blocksize, elements }
+        let Blockwise { book, blocksize, .. } = self.blockwise();
+        Packing { book, blocksize, elements: self.memory.shape(index).weights() }
+    }
+
+    /// The format of a program whose kernels are those of blockwise formats.
+    fn blockwise(&self) -> Blockwise {
+        match self.format {
+            WeightFormat::Blockwise(format) => format,
+            WeightFormat::Nvfp4 => unreachable!("the program of nvfp4 launches kernels of its own"),
+        }
     }
 
     /// The buffer of a role.
@@ -458,7 +473,7 @@ impl Executor {
                     self.context.synchronize_stream(stream)
                 }
             },
-            Role::Code => send(&self.performance.book.raw_table()),
+            Role::Code => send(&self.blockwise().book.raw_table()),
             // The map, and anything that a later program would copy: the map is the only other one there is.
             Role::DynamicMap => send(&dynamic_map()),
             other => Err(GpuError::BadLaunch { kernel: format!("{other:?}"), why: "nothing is known to copy there" }),
@@ -510,6 +525,7 @@ impl InPieces for OnDevice<'_> {
         let role = match array {
             ByteArray::Packed => Role::Packed,
             ByteArray::Codes => Role::QuantizedAbsmax,
+            ByteArray::Scales => Role::GroupScales,
         };
         self.executor.download_range(self.index, role, range)
     }
@@ -519,6 +535,7 @@ impl InPieces for OnDevice<'_> {
             FloatArray::Absmax => Role::Absmax,
             FloatArray::NestedAbsmax => Role::NestedAbsmax,
             FloatArray::Offset => Role::Offset,
+            FloatArray::Global => Role::GlobalScale,
         };
         self.executor.download_range(self.index, role, range)
     }

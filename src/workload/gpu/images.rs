@@ -34,6 +34,8 @@ pub enum Source {
     Gemv4bit,
     /// `matmul_4bit.cu`
     Matmul4bit,
+    /// `nvfp4.cu`
+    Nvfp4,
     /// `philox_init.cu`
     PhiloxInit,
     /// `quantize_4bit.cu`
@@ -46,10 +48,11 @@ pub enum Source {
 
 impl Source {
     /// Every source file.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Dequantize4bit,
         Self::Gemv4bit,
         Self::Matmul4bit,
+        Self::Nvfp4,
         Self::PhiloxInit,
         Self::Quantize4bit,
         Self::Quantize8bit,
@@ -62,6 +65,7 @@ impl Source {
             Self::Dequantize4bit => "dequantize_4bit",
             Self::Gemv4bit => "gemv_4bit",
             Self::Matmul4bit => "matmul_4bit",
+            Self::Nvfp4 => "nvfp4",
             Self::PhiloxInit => "philox_init",
             Self::Quantize4bit => "quantize_4bit",
             Self::Quantize8bit => "quantize_8bit",
@@ -74,6 +78,7 @@ impl Source {
             Self::Dequantize4bit => &images!("dequantize_4bit"),
             Self::Gemv4bit => &images!("gemv_4bit"),
             Self::Matmul4bit => &images!("matmul_4bit"),
+            Self::Nvfp4 => &images!("nvfp4"),
             Self::PhiloxInit => &images!("philox_init"),
             Self::Quantize4bit => &images!("quantize_4bit"),
             Self::Quantize8bit => &images!("quantize_8bit"),

@@ -22,9 +22,11 @@ use crate::workload::reference::philox_init::{Stream as RandomStream, weight_sca
 use crate::workload::reference::quantize_8bit::NESTED_BLOCKSIZE;
 
 mod nested;
+mod nvfp4;
 mod products;
 mod tensors;
 
+pub use nvfp4::Nvfp4Weight;
 pub use products::Gemv;
 
 /// Device memory by its address and size. It is a view: it owns nothing.

@@ -3,6 +3,8 @@
 //! Owns the list of kernels and the inputs; it judges a machine and no trial. A kernel that cannot be launched is a row
 //! of the list like one that computes wrongly, and the kernels after it are still tried unless the context is dead.
 
+mod nvfp4;
+
 use std::fmt;
 
 use half::{bf16, f16};
@@ -71,6 +73,7 @@ pub fn self_check(kernels: &Kernels) -> Vec<KernelCheck> {
     check.of_format::<f16>();
     check.casts();
     check.nested();
+    check.nvfp4();
     check.small_tensors();
     check.rows
 }

@@ -48,17 +48,19 @@ impl<'a, A: DeviceAllocator<Fault = Infallible>> CpuEngine<'a, A> {
             return Ok(());
         }
         match kernel {
-            Kernel::Quantize4bit => self.quantize(at),
+            Kernel::Quantize4bit | Kernel::QuantizeNvfp4 => self.quantize(at),
             Kernel::Randn => {
                 self.x = Some(at.results.input(at.layer));
                 Ok(())
             }
-            Kernel::Gemv4bit | Kernel::Gemm => self.forward(at),
+            Kernel::Gemv4bit | Kernel::Gemm | Kernel::ProductNvfp4 => self.forward(at),
             // The fast code does these inside the steps above.
             Kernel::Quantize8bit
             | Kernel::Dequantize8bit
             | Kernel::Dequantize4bit
             | Kernel::Cast
+            | Kernel::LargestMagnitude
+            | Kernel::GlobalScale
             | Kernel::Abs
             | Kernel::Max
             | Kernel::Divide

@@ -151,7 +151,6 @@ impl DeviceEngine {
         };
         let sampling = sampling_of(course, Reciprocal::WithinOneUlp);
         let performance = Performance {
-            book: course.book,
             kernels: course.linear4bit.kernels,
             init: course.linear4bit.init,
             seed: course.seed,
@@ -200,7 +199,7 @@ impl Engine for DeviceEngine {
         }
         self.executor.perform(operation)?;
         match operation {
-            Operation::Launch { kernel: Kernel::Quantize4bit, .. } if at.course.computes() => {
+            Operation::Launch { kernel: Kernel::Quantize4bit | Kernel::QuantizeNvfp4, .. } if at.course.computes() => {
                 let spec = at.course.spec(at.course.memory.shape(at.layer));
                 at.tally.add_facts(&spec, at.course.rows());
                 if self.executor.is_fused(at.layer) {

@@ -115,6 +115,7 @@ impl LayerFacts {
         };
         let forward_path = match ForwardPath::of(spec, rows) {
             ForwardPath::Gemv => "fused: one row straight from the packed weights",
+            ForwardPath::FusedRows => "fused: several rows straight from the packed weights",
             ForwardPath::DequantizeThenMatmul if rows == 1 => "dense: the row does not consist of whole blocks",
             ForwardPath::DequantizeThenMatmul => "dense: several rows",
         };

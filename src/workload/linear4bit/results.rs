@@ -158,6 +158,13 @@ fn told(name: &str, mismatch: Mismatch) -> protocol::Mismatch {
         Mismatch::Absmax { index, expected, got } | Mismatch::NestedAbsmax { index, expected, got } => {
             ("quantize", index, format!("{expected:e}"), format!("{got:e}"))
         }
+        Mismatch::Scale { index, expected, got } => {
+            ("quantize", index, format!("{expected:#04x}"), format!("{got:#04x}"))
+        }
+        Mismatch::Global { lowest, highest, got } => {
+            ("quantize", 0, format!("{lowest:e} to {highest:e}"), format!("{got:e}"))
+        }
+        Mismatch::OtherFormat => ("quantize", 0, "the format's statistics".to_owned(), "another's".to_owned()),
         Mismatch::NestedCode { index, expected, got } => ("quantize", index, expected.to_string(), got.to_string()),
         Mismatch::Offset { expected, got, tolerance } => {
             ("quantize", 0, format!("{expected:e} ± {tolerance:e}"), format!("{got:e}"))

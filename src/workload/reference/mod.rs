@@ -29,3 +29,6 @@ pub mod gemv_4bit;
 
 #[path = "../../../kernels/matmul_4bit.rs"]
 pub mod matmul_4bit;
+
+#[path = "../../../kernels/nvfp4.rs"]
+pub mod nvfp4;

@@ -4,9 +4,12 @@
 //! and, for a cast, from the role that was allocated last.
 
 use super::super::blas::Product;
-use super::super::kernels::Gemv;
-use super::{Blas, Buffer, Dense, DeviceBuffer, Executor, FloatType, GpuError, LayerIndex, Packing, Role, Tuning};
+use super::super::kernels::{Gemv, Nvfp4Weight};
+use super::{
+    Blas, Blockwise, Buffer, Dense, DeviceBuffer, Executor, FloatType, GpuError, LayerIndex, Packing, Role, Tuning,
+};
 use crate::model::linear4bit_program::Kernel;
+use crate::model::settings::QuantType;
 use crate::workload::reference::philox_init::{Purpose, Stream as RandomStream};
 
 use super::Stream;
@@ -38,6 +41,20 @@ impl Executor {
                 self.kernels.gemv_4bit(tuning, self.gemv(layer)?, x, y, stream)
             }
             Kernel::Gemm => self.multiply(layer),
+            Kernel::LargestMagnitude => {
+                let weight = (self.buffer(layer, Role::Weight)?, self.memory.shape(layer));
+                self.kernels.nvfp4_largest(weight, self.buffer(layer, Role::GlobalScale)?, stream)
+            }
+            Kernel::GlobalScale => self.kernels.nvfp4_global_scale(self.buffer(layer, Role::GlobalScale)?, stream),
+            Kernel::QuantizeNvfp4 => {
+                let weight = self.buffer(layer, Role::Weight)?;
+                self.kernels.nvfp4_quantize(weight, self.nvfp4_weight(layer)?, stream)
+            }
+            Kernel::ProductNvfp4 => {
+                let (x, y) = (self.operand(layer)?, self.result(layer)?);
+                let rows = (self.rows(), self.memory.compute);
+                self.kernels.nvfp4_product(self.nvfp4_weight(layer)?, rows, x, y, stream)
+            }
             Kernel::Cast => self.cast(layer),
             Kernel::Randn => {
                 let x = (self.buffer(layer, Role::Input)?, self.memory.input);
@@ -96,6 +113,10 @@ impl Executor {
             | Kernel::Dequantize4bit
             | Kernel::Gemv4bit
             | Kernel::Gemm
+            | Kernel::LargestMagnitude
+            | Kernel::GlobalScale
+            | Kernel::QuantizeNvfp4
+            | Kernel::ProductNvfp4
             | Kernel::Cast
             | Kernel::Randn
             | Kernel::Abs
@@ -121,6 +142,15 @@ impl Executor {
         self.buffer(layer, Role::OutputBeforeCast).or_else(|_| self.buffer(layer, Role::Output))
     }
 
+    fn nvfp4_weight(&self, layer: LayerIndex) -> Result<Nvfp4Weight, GpuError> {
+        Ok(Nvfp4Weight {
+            shape: self.memory.shape(layer),
+            packed: self.buffer(layer, Role::Packed)?,
+            scales: self.buffer(layer, Role::GroupScales)?,
+            global: self.buffer(layer, Role::GlobalScale)?,
+        })
+    }
+
     fn gemv(&self, layer: LayerIndex) -> Result<Gemv, GpuError> {
         Ok(Gemv {
             packed: self.buffer(layer, Role::Packed)?,
@@ -132,10 +162,11 @@ impl Executor {
 
     fn gemv_without_buffers(&self, layer: LayerIndex) -> Gemv {
         let nowhere = DeviceBuffer { address: crate::model::allocator::Address(0), bytes: 0 };
+        let Blockwise { book, blocksize, .. } = self.blockwise();
         Gemv {
             shape: self.memory.shape(layer),
-            book: self.performance.book,
-            blocksize: self.memory.blocksize,
+            book,
+            blocksize,
             format: self.memory.compute,
             packed: nowhere,
             absmax: nowhere,
@@ -145,7 +176,8 @@ impl Executor {
 
     /// Whether several rows are multiplied straight from the packed weight of this layer.
     pub(super) fn fuses(&self, layer: LayerIndex) -> bool {
-        self.tuning() == Some(Tuning::Tuned) && self.rows() > 1 && self.kernels.fuses(self.gemv_without_buffers(layer))
+        let is_tuned = self.tuning() == Some(Tuning::Tuned) && self.memory.quant != QuantType::Nvfp4;
+        is_tuned && self.rows() > 1 && self.kernels.fuses(self.gemv_without_buffers(layer))
     }
 
     /// Whether this role of the layer at work is not needed, because nothing is decoded to memory.

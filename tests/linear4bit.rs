@@ -305,7 +305,7 @@ fn a_fault_that_cannot_be_injected_is_not_a_pass() {
 fn what_this_build_cannot_do_is_refused_before_anything_runs() {
     type Change = fn(&mut Linear4bitSettings);
     let refused: [(Change, &str); 3] = [
-        (|l| l.quant = QuantType::Nvfp4, "nvfp4"),
+        (|l| l.quant = QuantType::Mxfp4, "mxfp4"),
         (|l| l.kernels = KernelSet::Tuned, "tuned"),
         (|l| l.allocator = AllocatorKind::Vmm, "vmm"),
     ];

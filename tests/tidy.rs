@@ -16,7 +16,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
 ];
 
 /// A package and the places that may name it. `docs/architecture.md` says what for.
-const OWNERS: [(&str, &[&str]); 20] = [
+const OWNERS: [(&str, &[&str]); 21] = [
     ("clap", &["src/cli/"]),
     ("clap_complete", &["src/cli/"]),
     ("anyhow", &["src/cli/"]),
@@ -35,6 +35,7 @@ const OWNERS: [(&str, &[&str]); 20] = [
     ("libloading", &["src/workload/gpu/"]),
     ("flate2", &["src/workload/gpu/images.rs"]),
     ("tokio", &["src/perform/supervise"]),
+    ("quick_junit", &["src/cli/junit.rs"]),
     ("libc", &["src/perform/os.rs", "src/workload/os.rs"]),
     ("sysinfo", &["src/perform/host/"]),
 ];

@@ -125,8 +125,16 @@ pub enum Command {
         after_help = "Examples:\n  jetfault rehearse bnb-1936 --model board.toml\n  jetfault rehearse bnb-1936 --model board.toml --bisect axes\n  jetfault rehearse bnb-1936 --model board.toml --bisect revisions --revisions 32 --campaigns 10000"
     )]
     Rehearse(RehearseArgs),
-    /// Whether this machine is fit for runs, and what mends it; with --gpu every kernel is launched once
-    #[command(after_help = "Examples:\n  jetfault doctor\n  jetfault doctor --gpu --format json")]
+    /// Tonight's run of a matrix against the nights before: states, an exit code for a scheduler, JUnit
+    #[command(
+        after_help = "Examples:\n  jetfault nightly matrices/nightly.toml --allow-reboot --junit night.xml\n  jetfault nightly matrices/nightly.toml --last --format json\n\nExit codes: 0 nothing new · 1 a new fault, or one that came back · 3 not decided yet"
+    )]
+    Nightly(NightlyArgs),
+    /// Whether this machine is fit for runs, and what mends it; with --gpu every kernel is launched once, with --drill the
+    /// machine is reset, panicked and frozen to see whether its evidence tells
+    #[command(
+        after_help = "Examples:\n  jetfault doctor\n  jetfault doctor --gpu --format json\n  sudo jetfault doctor --drill --allow-injected-faults    again after each boot"
+    )]
     Doctor(DoctorArgs),
     /// Write what this machine says about itself as a directory that `--sysroot` reads
     #[command(after_help = "Examples:\n  sudo jetfault capture --to board-7\n  jetfault doctor --sysroot board-7")]
@@ -149,7 +157,7 @@ pub enum Command {
 }
 
 /// Which matrix, and what is changed in it.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct MatrixArgs {
     /// Path of a matrix file, or the name of a shipped one such as quickstart, command, bnb-1936 or edge-llm-nvfp4; a name
     /// that is none lists them
@@ -166,7 +174,7 @@ pub struct MatrixArgs {
 }
 
 /// What only the command line may allow.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub struct AllowArgs {
     /// Allow reboots of this machine
     #[arg(long, help_heading = "Permissions")]
@@ -303,6 +311,38 @@ pub struct BisectArgs {
     /// Go on although the jetfault binary is another one than the run began with
     #[arg(long)]
     pub accept_binary: bool,
+    /// How the boot service behaves, where the run needs boots.
+    #[command(flatten)]
+    pub boot: BootArgs,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+    /// What is allowed.
+    #[command(flatten)]
+    pub allow: AllowArgs,
+}
+
+/// `nightly`.
+#[derive(Debug, Args)]
+pub struct NightlyArgs {
+    /// Which matrix.
+    #[command(flatten)]
+    pub matrix: MatrixArgs,
+    /// Run nothing: judge the last night again and print it
+    #[arg(long)]
+    pub last: bool,
+    /// Write the night as JUnit XML as well
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// What this machine is called in results, instead of an id derived from /etc/machine-id
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<DeviceId>,
+    /// Go on although the jetfault binary is another one than the run began with
+    #[arg(long)]
+    pub accept_binary: bool,
+    /// What every worker plays instead of its cell, to test the harness itself; such a night enters no history
+    #[arg(long, value_name = "SCRIPT", hide = true)]
+    pub script: Option<String>,
     /// How the boot service behaves, where the run needs boots.
     #[command(flatten)]
     pub boot: BootArgs,
@@ -481,8 +521,12 @@ pub struct CompareArgs {
     #[arg(value_name = "RUN")]
     pub runs: Vec<String>,
     /// The factor whose levels are compared: an axis, `state`, `device`, or another that the trials differ in
-    #[arg(long, value_name = "NAME")]
-    pub axis: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "covariates")]
+    pub axis: Option<String>,
+    /// Rank the numbers of the trials (memory, temperature, power, time, position in boot) by how well they separate faults
+    /// from clean trials, instead
+    #[arg(long, conflicts_with_all = ["axis", "levels"])]
+    pub covariates: bool,
     /// Two levels, the one that should fault first [default: the baseline's with each other one]
     #[arg(long, value_name = "A,B")]
     pub levels: Option<String>,
@@ -503,6 +547,13 @@ pub struct DoctorArgs {
     /// Launch every kernel once in a child process and compare it with the CPU
     #[arg(long)]
     pub gpu: bool,
+    /// Commit a reset, a panic, a freeze and an OOM kill for real, one boot each, and show what this machine's evidence
+    /// called them; again after each boot to go on, and at the end to see the table
+    #[arg(long, conflicts_with = "gpu")]
+    pub drill: bool,
+    /// Allow the deliberate faults of --drill
+    #[arg(long, requires = "drill", help_heading = "Permissions")]
+    pub allow_injected_faults: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,

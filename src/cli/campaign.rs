@@ -9,7 +9,7 @@ use crate::cli::args::{DataFormat, Global};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::run::run_failure;
-use crate::cli::{output, plan, read, render};
+use crate::cli::{drill, output, plan, read, render};
 use crate::decide::bisect::{Seen, Step};
 use crate::decide::campaign::{Campaign, Course, FindingKind, Known, Question, Standing, is_same_fault};
 use crate::decide::plan::{Cell, Plan};
@@ -198,13 +198,18 @@ pub fn prepare(workshop: &Workshop<'_>, plan: &Plan, revision: &str) -> Result<H
     Ok(Course::prepared(revision, prepared.err().as_deref()))
 }
 
-/// Prints where the campaign of a run stands; returns the exit code of what it found.
+/// Prints where the campaign of a run stands, or what a drill showed; returns the exit code of what it found.
 ///
 /// # Errors
 /// If something stored cannot be read, or nothing be printed.
 pub fn print_standing(run: &RunDir, format: DataFormat, global: &Global) -> Outcome {
     let plan = read::plan(run)?;
-    let Some(campaign) = plan.campaign.as_deref() else { return read::print_report_text(run, global) };
+    let Some(campaign) = plan.campaign.as_deref() else {
+        return match drill::is_drill(&plan)? {
+            true => drill::show(run, format, global),
+            false => read::print_report_text(run, global),
+        };
+    };
     let course = course(run, &plan, campaign, &matrix(run, &plan)?)?;
     let standing = Standing::of(&course);
     match format {

@@ -7,11 +7,12 @@ use crate::cli::read::{Read, machine_words};
 use crate::cli::{locate, output, render};
 use crate::decide::compare::{
     COMPARISONS_SCHEMA, CollectError, Collector, Comparisons, Design, LevelError, Observation, RunUnderComparison,
-    compare_pairs, factor_of, levels_of, pairs,
+    compare_pairs, covariates, factor_of, levels_of, pairs,
 };
 use crate::decide::result::ResultFold;
 use crate::decide::run::RunState;
 use crate::model::matrix::{TrialsRule, did_you_mean};
+use crate::model::verdict::Provenance;
 use crate::perform::store::RunDir;
 
 /// `jetfault compare [RUN…] --axis NAME [--levels A,B]`.
@@ -39,7 +40,8 @@ pub fn compare(args: &CompareArgs, global: &Global) -> Outcome {
         return Err(Failure::words(Exit::Usage, "no trial is left to compare")
             .hint("the runs have no finished trial of a sample cell, or --cell leaves none"));
     }
-    let factor = factor_of(&args.axis);
+    let Some(axis) = &args.axis else { return rank(&observations, &runs, args.format, global) };
+    let factor = factor_of(axis);
     let levels = levels_of(&observations, factor).map_err(|error| no_levels(&error))?;
     let baseline = runs.first().and_then(|run| run.plan.cells.first()?.levels.get(factor)).map(String::as_str);
     let pairs = pairs(&levels, factor, args.levels.as_deref(), baseline).map_err(|error| no_levels(&error))?;
@@ -57,6 +59,23 @@ pub fn compare(args: &CompareArgs, global: &Global) -> Outcome {
         ReportFormat::Json => output::print(&comparisons.to_json())?,
     }
     Ok(if comparisons.are_decided() { Exit::Done } else { Exit::Undecided })
+}
+
+/// `jetfault compare --covariates`: a ranking for each provenance. It is a hint and decides nothing.
+fn rank(observations: &[Observation], runs: &[RunUnderComparison], format: ReportFormat, global: &Global) -> Outcome {
+    let mut provenances: Vec<Provenance> = observations.iter().map(|observation| observation.provenance).collect();
+    provenances.sort();
+    provenances.dedup();
+    let ids = || runs.iter().map(|run| run.id.clone()).collect();
+    for provenance in provenances {
+        let ranking = covariates(observations, ids(), provenance);
+        match format {
+            ReportFormat::Text => output::print(render::covariates(&ranking, &output::style(global)).as_bytes())?,
+            ReportFormat::Md => output::print(render::covariates_markdown(&ranking).as_bytes())?,
+            ReportFormat::Json => output::print(&ranking.to_json())?,
+        }
+    }
+    Ok(Exit::Done)
 }
 
 /// `factor=level` pairs that must all hold.

@@ -14,7 +14,7 @@ use crate::model::matrix::{MATRIX_BYTES_MAX, did_you_mean};
 use crate::perform::store::{ResultsDir, RunDir, read_limited};
 
 /// The matrices that come with the binary.
-pub const SHIPPED: [(&str, &str); 15] = [
+pub const SHIPPED: [(&str, &str); 16] = [
     ("quickstart", include_str!("../../matrices/quickstart.toml")),
     ("command", include_str!("../../matrices/command.toml")),
     ("bnb-1936", include_str!("../../matrices/bnb-1936.toml")),
@@ -30,6 +30,7 @@ pub const SHIPPED: [(&str, &str); 15] = [
     ("wheel-without-kernel", include_str!("../../matrices/wheel-without-kernel.toml")),
     ("two-instances", include_str!("../../matrices/two-instances.toml")),
     ("engine-without-file", include_str!("../../matrices/engine-without-file.toml")),
+    ("drill", include_str!("../../matrices/drill.toml")),
 ];
 
 /// The most results directories that the index remembers.

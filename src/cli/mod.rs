@@ -34,7 +34,13 @@ pub mod read;
 
 pub mod compare;
 
+pub mod nightly;
+
+pub mod junit;
+
 pub mod doctor;
+
+pub mod drill;
 
 pub mod capture;
 
@@ -138,8 +144,10 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Explain(args) => read::explain(args, global),
         Command::Report(args) => read::report(args, global),
         Command::Compare(args) => compare::compare(args, global),
+        Command::Nightly(args) => nightly::nightly(args, global),
         Command::Bisect(args) => bisect::bisect(args, global),
         Command::Rehearse(args) => rehearse::rehearse(args, global),
+        Command::Doctor(args) if args.drill => drill::drill(args, global),
         Command::Doctor(args) => doctor::doctor(args, global),
         Command::Capture(args) => capture::capture(args, global),
         Command::Inspect(args) => inspect::inspect(args, global),

@@ -13,6 +13,7 @@ use crate::decide::agenda::{Agenda, CellHere};
 use crate::decide::explain::ExplainFold;
 use crate::decide::plan::Plan;
 use crate::decide::report::{Report, Standing};
+use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::IllegalEvent;
 use crate::decide::stats::Method;
 use crate::decide::status::{Harness, StatusFold};
@@ -141,6 +142,27 @@ pub fn plan(run: &RunDir) -> Result<Plan, Failure> {
     campaign::in_force(run, plan)
 }
 
+/// Whether nothing is left to do in a run.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn is_complete(run: &RunDir) -> Result<bool, Failure> {
+    Ok(matches!(make_report(run, None)?.run.standing, Standing::Complete))
+}
+
+/// Every result of a run, in the order of the verdicts.
+///
+/// # Errors
+/// If its plan or its journal cannot be read.
+pub fn results(run: &RunDir) -> Result<Vec<TrialResult>, Failure> {
+    let (mut fold, mut results) = (ResultFold::default(), Vec::new());
+    Read::open(run)?.records(run, |record| {
+        results.extend(fold.apply(&record));
+        Ok(())
+    })?;
+    Ok(results)
+}
+
 /// A run opened for reading.
 pub(super) struct Read {
     /// Its plan.
@@ -188,7 +210,11 @@ fn make_report(run: &RunDir, interval: Option<Method>) -> Result<Report, Failure
 pub(super) fn machine_words(run: &RunDir) -> BTreeMap<String, String> {
     let facts =
         fs::read(run.file(names::MACHINE)).ok().and_then(|json| serde_json::from_slice::<MachineFacts>(&json).ok());
-    let Some(facts) = facts else { return BTreeMap::new() };
+    facts.map(words_of).unwrap_or_default()
+}
+
+/// What a machine is, in words.
+pub(super) fn words_of(facts: MachineFacts) -> BTreeMap<String, String> {
     let power_mode = facts.power_mode.and_then(|mode| Fact::Known(format!("{} (id {})", mode.name, mode.id)));
     let known = [
         ("model", facts.model),

@@ -5,9 +5,11 @@
 
 mod compare;
 mod doctor;
+mod drill;
 mod explain;
 mod inspect;
 mod markdown;
+mod nightly;
 mod plan;
 mod rehearsal;
 mod report;
@@ -16,11 +18,13 @@ mod status;
 mod style;
 mod table;
 
-pub use compare::{comparisons, comparisons_markdown};
+pub use compare::{comparisons, comparisons_markdown, covariates, covariates_markdown};
 pub use doctor::doctor;
+pub use drill::drill;
 pub use explain::explain;
 pub use inspect::inspect;
 pub use markdown::{MARKDOWN_BYTES_MAX, markdown};
+pub use nightly::night;
 pub use plan::plan;
 pub use rehearsal::rehearsal;
 pub use report::report;

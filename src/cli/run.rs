@@ -26,6 +26,7 @@ use crate::cli::campaign::{self, Next, Workshop};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::locate::{self, MatrixSource};
+use crate::cli::nightly;
 use crate::cli::output;
 use crate::cli::plan::make_plan;
 use crate::cli::prepare::prepare;
@@ -435,6 +436,18 @@ impl Part<'_> {
                 }
                 Ok(Carriage::Asked)
             }
+            (Ended::Asking, None) => {
+                // A night adds trials where a fault is to be confirmed.
+                let confirming = match plan.nightly.as_deref() {
+                    Some(tonight) => nightly::next(run, tonight, global)?,
+                    None => None,
+                };
+                match confirming {
+                    Some(extended) => runner.hand_over(extended).map_err(failed)?,
+                    None => self.is_over = true,
+                }
+                Ok(Carriage::Asked)
+            }
             (ended, _) => Ok(Carriage::Ended(ended)),
         }
     }
@@ -463,7 +476,10 @@ fn greet(
 
 /// Says how the run stands and gives its exit code.
 fn conclude(run: &RunDir, ended: Ended, boots: &Boots, format: DataFormat, global: &Global) -> Outcome {
-    let report = campaign::print_standing(run, format, global)?;
+    let report = match read::plan(run)?.nightly {
+        Some(_) => nightly::print(run, format, None, global)?,
+        None => campaign::print_standing(run, format, global)?,
+    };
     match ended {
         Ended::Closed(_) => Ok(report),
         Ended::Stopped(StopRequest::Now { signal }) => {

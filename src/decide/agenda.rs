@@ -130,7 +130,7 @@ impl Agenda {
             expires_ms: plan.expires.ms(),
             may_reboot,
             stops: plan.stopping.as_ref().map(|rule| Stops::of(rule, plan.all_cells().map(|cell| &cell.id))),
-            open_ended: plan.campaign.is_some(),
+            open_ended: plan.campaign.is_some() || plan.nightly.is_some(),
         }
     }
 

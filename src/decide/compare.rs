@@ -20,6 +20,7 @@ use crate::decide::stats::{
 use crate::model::verdict::Provenance;
 use crate::model::words::words;
 
+mod covariates;
 pub mod guard;
 mod levels;
 mod needs;
@@ -27,6 +28,7 @@ mod observation;
 mod units;
 mod words;
 
+pub use covariates::{COVARIATES_SCHEMA, Covariate, Covariates, covariates};
 pub use guard::{FactorCheck, Guarded, Separation, Standing, Stratum};
 pub use levels::{COMPARISONS_SCHEMA, Comparisons, Design, LevelError, compare_pairs, factor_of, levels_of, pairs};
 pub use needs::Need;

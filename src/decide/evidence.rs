@@ -16,6 +16,7 @@ mod kernel_end;
 mod lines;
 
 pub use boots::read_boots;
+pub use journal_end::journal_text;
 
 use crate::model::evidence::{EndSign, Fact, Findings, RawEvidence, Reset, names};
 

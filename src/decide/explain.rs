@@ -193,7 +193,8 @@ const STEP_RULES: [(&str, &str); 2] = [
     ("needs-a-boot", "it needs a boot of its own, and the command line does not allow reboots"),
 ];
 
-fn rule_applied(label: &str) -> RuleApplied {
+/// The rule called `label`, wherever it stands.
+pub(super) fn rule_applied(label: &str) -> RuleApplied {
     let outcome = OUTCOME_RULES.iter().find(|rule| rule.label == label).map(|rule| (RuleTable::Outcome, rule.because));
     let boot = || BOOT_RULES.iter().find(|rule| rule.label == label).map(|rule| (RuleTable::Boot, rule.because));
     let step = || STEP_RULES.iter().find(|rule| rule.0 == label).map(|rule| (RuleTable::Step, rule.1));

@@ -55,6 +55,8 @@ pub mod stats;
 
 pub mod stopping;
 
+pub mod nightly;
+
 pub mod bisect;
 
 pub mod campaign;
@@ -64,6 +66,8 @@ pub mod rehearse;
 pub mod report;
 
 pub mod explain;
+
+pub mod drill;
 
 pub mod status;
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::decide::campaign::Campaign;
+use crate::decide::nightly::Nightly;
 use crate::decide::stats::Counts;
 use crate::decide::stopping::{Expected, Stopping};
 use crate::model::ids::{CellId, ContentDigest};
@@ -209,6 +210,9 @@ pub struct Plan {
     /// When enough trials were seen, if their number is not fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Box<Stopping>>,
+    /// Where its cells stood before, if it is a night of `nightly`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nightly: Option<Box<Nightly>>,
     /// What the run asks, if its trials are chosen as it goes; its cells then have no rounds of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub campaign: Option<Box<Campaign>>,
@@ -276,7 +280,7 @@ impl Plan {
     pub fn asks_as(&self, other: &Plan) -> bool {
         match (&self.campaign, &other.campaign) {
             (Some(one), Some(other)) => one.asks_as(other),
-            (None, None) => true,
+            (None, None) => self.nightly.is_some() == other.nightly.is_some(),
             (Some(_), None) | (None, Some(_)) => false,
         }
     }

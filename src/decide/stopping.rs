@@ -233,7 +233,8 @@ pub struct Decisions {
     pairs: Vec<Pair>,
     aside: Vec<bool>,
     signature: Option<Signature>,
-    other_faults: u64,
+    /// Trials of each cell with another fault than the run's own.
+    others: Vec<u64>,
 }
 
 impl Decisions {
@@ -245,7 +246,7 @@ impl Decisions {
             pairs: vec![Pair::default(); stops.map_or(0, |stops| stops.pairs.len())],
             aside: vec![false; cells],
             signature: None,
-            other_faults: 0,
+            others: vec![0; cells],
         }
     }
 
@@ -259,7 +260,7 @@ impl Decisions {
                 if is_same_fault(self.signature.get_or_insert_with(|| own.clone()), &own) {
                     self.count(cell, Counts { faults: 1, clean: 0 });
                 } else {
-                    self.other_faults += 1;
+                    self.others[cell] += 1;
                 }
             }
         }
@@ -290,7 +291,7 @@ impl Decisions {
     /// Whether `cell` needs no further trial.
     pub fn is_decided(&self, stops: &Stops, cell: usize) -> bool {
         match stops.pair_of(cell) {
-            None => stops.stopping.end(self.counts[cell]).is_some(),
+            None => self.end(stops, cell).is_some(),
             Some(pair) => {
                 let (a, b) = stops.pairs[pair];
                 self.pairs[pair].end().is_some() || self.aside[a] || self.aside[b]
@@ -298,9 +299,11 @@ impl Decisions {
         }
     }
 
-    /// Faults of another kind than the run's own.
-    pub fn other_faults(&self) -> u64 {
-        self.other_faults
+    /// How a cell by itself ended. Trials with another fault are no evidence, and use up its rounds all the same.
+    fn end(&self, stops: &Stops, cell: usize) -> Option<SprtEnd> {
+        let tried = self.counts[cell].counted() + self.others[cell];
+        let is_through = tried >= u64::from(stops.stopping.cap) || self.aside[cell];
+        stops.stopping.end(self.counts[cell]).or(is_through.then_some(SprtEnd::Inconclusive))
     }
 
     /// Every decision, in the order of the cells; a pair comes with its first.
@@ -314,20 +317,24 @@ impl Decisions {
                 counts: Arms { a: self.counts[cell], b: Counts::default() },
                 e_value: None,
                 blocks: 0,
-                end: stops.stopping.end(self.counts[cell]).map(End::from),
+                others: self.others[cell],
+                end: self.end(stops, cell).map(End::from),
             }),
         })
     }
 
     fn of_pair(&self, stops: &Stops, pair: usize) -> Decision {
         let ((a, b), state) = (stops.pairs[pair], &self.pairs[pair]);
-        let is_over = state.blocks >= stops.stopping.max || self.aside[a] || self.aside[b];
+        let tried = |cell: usize| self.counts[cell].counted() + self.others[cell];
+        let is_through = tried(a).min(tried(b)) >= u64::from(stops.stopping.max);
+        let is_over = is_through || self.aside[a] || self.aside[b];
         Decision {
             cell: a,
             other: Some(b),
             counts: Arms { a: self.counts[a], b: self.counts[b] },
             e_value: Some(state.first_more.value().max(state.second_more.value())),
             blocks: state.blocks,
+            others: self.others[a] + self.others[b],
             end: state.end().or(is_over.then_some(End::Inconclusive)),
         }
     }
@@ -356,6 +363,8 @@ pub struct Decision {
     pub e_value: Option<f64>,
     /// Of a pair: its complete blocks.
     pub blocks: u32,
+    /// Trials with another fault than the run's own: neither for nor against.
+    pub others: u64,
     /// How it ended, if it did.
     pub end: Option<End>,
 }
@@ -442,20 +451,26 @@ mod tests {
     }
 
     #[test]
-    fn another_fault_is_no_evidence() {
-        let plan = plan("", "");
-        // The first fault says which is the run's own.
-        let mut faults = 0;
-        let report = reported(&plan, |_, trial| match trial.round {
-            3 => reboots("A.forward"),
-            _ => {
-                faults += 1;
-                if faults % 2 == 0 { cuda_error("A.forward") } else { passes(10) }
-            }
+    fn another_fault_than_the_first_is_no_evidence_and_uses_up_its_round() {
+        let plan = plan("decide = { max = 4 }", "[axes]\nbatch = [2]\n");
+        // Few enough for the boots that faults of the GPU cost. The first fault, of whichever cell, says which is the
+        // run's own.
+        let mut is_first = true;
+        let report = reported(&plan, |_, _| match std::mem::replace(&mut is_first, false) {
+            true => reboots("A.forward"),
+            false => cuda_error("A.forward"),
         });
-        let end = report.decisions[0].end;
-        assert_eq!(report.cells[0].samples[0].rate.faults, report.cells[0].samples[0].faults.values().sum::<u64>());
-        assert!(end.is_some(), "{:?}", texts(&report));
+        let mut texts = texts(&report);
+        texts.sort_unstable();
+        assert!(
+            texts[0].starts_with("INCONCLUSIVE: 0/0") && texts[0].contains("4 trials with another fault"),
+            "{texts:?}"
+        );
+        assert!(
+            texts[1].starts_with("INCONCLUSIVE: 1/1") && texts[1].contains("3 trials with another fault"),
+            "{texts:?}"
+        );
+        assert_eq!(counted(&report), [4, 4]);
     }
 
     #[test]

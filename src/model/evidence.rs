@@ -215,7 +215,9 @@ pub mod names {
     pub const BOOTS_LEDGER: &str = "journal/boots-ledger.txt";
     /// The end of the journal of the boot before, one JSON object a line (`journalctl -b ID -o json`).
     pub const PREVIOUS: &str = "journal/previous.jsonl";
-    /// The end of the kernel's messages of the boot before, in the same form.
+    /// The same for people: made of it, and not interpreted.
+    pub const PREVIOUS_TEXT: &str = "journal/previous.txt";
+    /// The end of the kernel's messages of the boot before, in the same form as [`PREVIOUS`].
     pub const PREVIOUS_KERNEL: &str = "journal/previous-kernel.jsonl";
     /// The kernel's messages of this boot, in the same form, or as plain text from the kernel's own buffer.
     pub const KERNEL: &str = "journal/kernel.jsonl";

@@ -21,6 +21,7 @@ mod endings;
 mod inspect;
 mod machines;
 mod memory;
+mod nightly;
 mod readers;
 mod runs;
 mod settings;

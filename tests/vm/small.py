@@ -3,7 +3,7 @@
 Each scenario is a fresh disk with a matrix and a service on it. The service is started at every boot; the host only
 looks on, cuts the power, or switches it on again.
 """
-import dataclasses, random, time
+import dataclasses, random, re, time
 
 from results import TOLD
 from scenario import ASYNC, HEAD, LINEAR4BIT, SYNC, Row, Scenario, faults_matrix, faults_rows, planned_row, row
@@ -11,10 +11,14 @@ from vm import CACHE, Failure, Machine, make_disk
 
 # What a boot service does: begin the run, or go on with it.
 SERVICE = """#!/bin/sh
-if [ -e /disk/results/{name}-001/journal.jsonl ]; then jetfault resume --results /disk/results
+if [ -e /disk/results/{name}-001/journal.jsonl ]; then jetfault resume --results /disk/results {resume}
 else jetfault run /disk/matrix.toml --results /disk/results {allow}
 fi
 """
+
+
+def service_of(name, allow="", resume=""):
+    return SERVICE.format(name=name, allow=allow, resume=resume)
 
 
 def scenario_of(bench, name, files, megabytes=192):
@@ -27,12 +31,29 @@ def scenario_of(bench, name, files, megabytes=192):
 def injected(bench, breadcrumbs, batches):
     """Faults of `[[inject]]`, among trials that pass."""
     name = f"faults-{breadcrumbs}"
-    service = SERVICE.format(name=name, allow="--allow-injected-faults")
+    service = service_of(name, "--allow-injected-faults")
     scenario = scenario_of(bench, name, {"matrix.toml": faults_matrix(name, breadcrumbs, batches), "service": service})
     scenario.carry_through()
     if scenario.codes != [1]:
         raise Failure(f"{name}: a run with faults ended with {scenario.codes}")
     return faults_rows(scenario, scenario.results(name), breadcrumbs, batches)
+
+
+def drill(bench):
+    """`doctor --drill`, again after each boot: it names every fault that it committed."""
+    service = "#!/bin/sh\njetfault doctor --drill --allow-injected-faults --results /disk/results\n"
+    scenario = scenario_of(bench, "drill", {"service": service})
+    scenario.carry_through()
+    results = scenario.results("drill")
+    committed = [line["fault"] for line in results.injected]
+    table = next((line for _, line in scenario.machine.said if re.match(r"\d+ of \d+ named", line)), "no table")
+    wrong = []
+    if sorted(committed) != ["freeze", "panic", "reset"]:
+        wrong.append(f"{committed} were committed")
+    if not table.startswith("5 of 5 named") or scenario.codes != [0]:
+        wrong.append(f"it ended with {scenario.codes} and the words {table!r}")
+    found = " ".join(sorted(judgement.get("cause", judgement["verdict"]) for _, judgement in results.judged().values()))
+    return [Row("doctor --drill", "5 of 5 named", table.partition(":")[0], found, "", 0, "; ".join(wrong))]
 
 
 # -- reboots that people and the harness ask for -----------------------------------------------------------------------
@@ -47,7 +68,7 @@ def operator(bench):
     )
     work = "#!/bin/sh\necho working\n[ -e /disk/was-here ] && exit 0\ntouch /disk/was-here /run/in-trial\nexec sleep 1000\n"
     person = "(until [ -e /run/in-trial ]; do usleep 100000; done; sleep 1; reboot) >/dev/null 2>&1 &\n"
-    service = SERVICE.format(name=name, allow="--allow-root-workload").replace("#!/bin/sh\n", "#!/bin/sh\n" + person)
+    service = service_of(name, "--allow-root-workload").replace("#!/bin/sh\n", "#!/bin/sh\n" + person)
     scenario = scenario_of(bench, name, {"matrix.toml": matrix, "service": service, "work": work})
     scenario.carry_through()
     results = scenario.results(name)
@@ -63,7 +84,7 @@ def planned(bench):
     """The harness reboots for its cold trials."""
     name = "planned"
     matrix = HEAD.format(name=name, trials=3) + LINEAR4BIT.format(start="cold", breadcrumbs=SYNC)
-    service = SERVICE.format(name=name, allow="--allow-reboot")
+    service = service_of(name, "--allow-reboot --boot-delay 0", "--at-boot --boot-delay 0")
     scenario = scenario_of(bench, name, {"matrix.toml": matrix, "service": service})
     scenario.carry_through()
     results = scenario.results(name)
@@ -152,7 +173,7 @@ def power_cuts(bench, count, seed):
             # before the harness is at work, however slow the host is, and most afterwards.
             if number in (0, count - 1) or draw.random() < 0.7:
                 machine.wait_for(TOLD.pattern)
-            listen(machine, draw.uniform(0, 3))
+            machine.listen(draw.uniform(0, 3))
             machine.cut()
             cuts.cuts += 1
             after = scenario.results(name)
@@ -170,16 +191,6 @@ def power_cuts(bench, count, seed):
         raise Failure("no trial was ever started")
     cuts.seconds = time.monotonic() - begun
     return cuts
-
-
-def listen(machine, seconds):
-    """Takes in what the machine says for so long."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            machine.next_line(until)
-        except Failure:
-            return
 
 
 def cuts_row(cuts):

@@ -16,8 +16,10 @@ MEGABYTES = 1024
 # Reset, panic, freeze.
 BATCHES = [2, 3, 4]
 
+WORDS = "systemd.show_status=0 systemd.unit=multi-user.target"
+
 # A boot takes 15 s on an idle machine, and several times that on a busy one.
-PATIENCE = 300
+PATIENCE = 600
 
 COMMAND = """
 [workload]
@@ -45,7 +47,7 @@ FILES = {
     "etc/machine-id": "6a65746661756c740000000000000002\n",
     "etc/systemd/journald.conf.d/vm.conf": "[Journal]\nStorage=persistent\nSyncIntervalSec=1s\n",
     # systemd feeds the watchdog card, and lets it end a shutdown that hangs.
-    "etc/systemd/system.conf.d/vm.conf": "[Manager]\nRuntimeWatchdogSec=15s\nRebootWatchdogSec=2min\n",
+    "etc/systemd/system.conf.d/vm.conf": "[Manager]\nRuntimeWatchdogSec=30s\nRebootWatchdogSec=2min\n",
 }
 
 
@@ -63,8 +65,9 @@ def root_tree():
     return tree
 
 
-def make_root(disk, kernel, harness):
-    """The disk with systemd, the harness, and the runs."""
+def make_root(disk, harness, service, matrices):
+    """The disk with systemd, the harness, the program `service` of a unit that starts at every boot, and matrices by
+    name."""
     tree = root_tree()
     for name, text in FILES.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -76,20 +79,15 @@ def make_root(disk, kernel, harness):
     shutil.rmtree(tree / "etc/vm", ignore_errors=True)
     (tree / "etc/vm").mkdir()
     (tree / "var/log/journal").mkdir(exist_ok=True)
-    shutil.copy2(HERE / "guest/campaign", tree / "etc/vm/service")
+    shutil.copy2(HERE / "guest" / service, tree / "etc/vm/service")
     shutil.copy2(HERE / "guest/work", tree / "etc/vm/work")
     shutil.copy2(HERE / "guest/nvme", tree / "usr/bin/nvme")
-    shutil.copy2(HERE / "guest/campaign.service", units / "campaign.service")
+    shutil.copy2(HERE / "guest/every-boot.service", units / "every-boot.service")
     wanted = units / "multi-user.target.wants"
-    wanted.mkdir(exist_ok=True)
-    (wanted / "campaign.service").unlink(missing_ok=True)
-    (wanted / "campaign.service").symlink_to("../campaign.service")
+    shutil.rmtree(wanted, ignore_errors=True)
+    wanted.mkdir()
+    (wanted / "every-boot.service").symlink_to("../every-boot.service")
     shutil.copy2(harness, tree / "usr/bin/jetfault")
-    matrices = {
-        "faults": faults_matrix("faults", SYNC, BATCHES),
-        "cut": HEAD.format(name="cut", trials=1) + COMMAND.format(how="cut"),
-        "operator": HEAD.format(name="operator", trials=1) + COMMAND.format(how="reboot"),
-    }
     for name, text in matrices.items():
         (tree / f"etc/vm/{name}.toml").write_text(text)
     disk.unlink(missing_ok=True)
@@ -110,13 +108,21 @@ def starter(kernel):
     return vm.pack(tree, CACHE / "starter.cpio")
 
 
+def scenario_of(bench, name, service, matrices):
+    """A scenario on a fresh disk; its results lie where they do by default."""
+    disk = CACHE / f"{name}.img"
+    make_root(disk, bench.harness, service, matrices)
+    return Scenario(Machine(bench.kernel, starter(bench.kernel), disk, cpus=2, words=WORDS), "/var/lib/jetfault")
+
+
 def every_kind(bench):
     """The ends of a boot that are not the harness's own doing, each of which must be named."""
-    disk = CACHE / "systemd.img"
-    make_root(disk, bench.kernel, bench.harness)
-    words = "systemd.show_status=0 systemd.unit=multi-user.target"
-    machine = Machine(bench.kernel, starter(bench.kernel), disk, cpus=2, words=words)
-    scenario = Scenario(machine, "/var/lib/jetfault")
+    matrices = {
+        "faults": faults_matrix("faults", SYNC, BATCHES),
+        "cut": HEAD.format(name="cut", trials=1) + COMMAND.format(how="cut"),
+        "operator": HEAD.format(name="operator", trials=1) + COMMAND.format(how="reboot"),
+    }
+    scenario = scenario_of(bench, "systemd", "every-end", matrices)
     scenario.carry_through(lambda line: line == "=== cut now", PATIENCE)
     rows = faults_rows(scenario, scenario.results("faults"), SYNC, BATCHES)
     for name, kind, expected in [

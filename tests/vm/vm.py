@@ -14,7 +14,7 @@ RAMOOPS = 0x18000000
 MEMORY_MB = 512
 
 # Seconds until a machine must have said its next word. A boot takes 4 s on an idle machine.
-PATIENCE = 180
+PATIENCE = 600
 
 
 class Failure(Exception):
@@ -144,6 +144,10 @@ def small_image(kernel, harness):
     (tree / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nperson:x:1000:1000::/tmp:/bin/sh\n")
     (tree / "etc/group").write_text("root:x:0:\nperson:x:1000:\n")
     (tree / "etc/machine-id").write_text("6a65746661756c740000000000000001\n")
+    # Without systemd the harness reboots by a command, and the scenario's own service goes on at boot.
+    (tree / "etc/jetfault").mkdir()
+    board = '[boot]\nservice = "none"\n[reboot]\nby = "command"\ncommand = ["reboot"]\npatience = "60s"\n'
+    (tree / "etc/jetfault/board.toml").write_text(board)
     # The journal is on the disk a second after it was said, so that the tail of a boot can be read in the next.
     settings = "[Journal]\nStorage=persistent\nSyncIntervalSec=1s\nSystemMaxUse=16M\nRateLimitIntervalSec=0\n"
     (tree / "etc/systemd").mkdir()
@@ -278,6 +282,15 @@ class Machine:
             if re.search(pattern, line):
                 return line
         raise Failure(f"the machine went off while {pattern!r} was awaited")
+
+    def listen(self, seconds):
+        """Takes in what the guest says for so long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                self.next_line(until)
+            except Failure:
+                return
 
     def cut(self):
         """Cuts the power: whatever the guest had not given to its drive is lost."""

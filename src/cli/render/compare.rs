@@ -6,7 +6,9 @@ use super::markdown::{code, prose};
 use super::style::{Colour, Style, wrap};
 use super::table::{Align, Row, elastic, fixed, table};
 use super::{counted, one_line, source};
-use crate::decide::compare::{Comparison, Comparisons, Conclusion, FactorCheck, Need, Standing, Stratum, p_words};
+use crate::decide::compare::{
+    ALPHA, Comparison, Comparisons, Conclusion, Covariate, Covariates, FactorCheck, Need, Standing, Stratum, p_words,
+};
 
 /// The most strata that are listed.
 const STRATA_MAX: usize = 20;
@@ -178,6 +180,60 @@ pub fn comparisons_markdown(comparisons: &Comparisons) -> String {
     }
     if let Some(p) = comparisons.all_levels_p {
         let _ = writeln!(out, "All levels at once, whatever else differs: exact p = {}", p_words(p));
+    }
+    out
+}
+
+/// A figure with its unit's prefix: bytes in megabytes, everything else as it is.
+fn figure(name: &str, value: f64) -> String {
+    if name.contains("bytes") { format!("{:.1} MB", value / 1e6) } else { format!("{value:.1}") }
+}
+
+fn covariate_row(covariate: &Covariate) -> [String; 6] {
+    [
+        covariate.name.clone(),
+        format!("{:.2}", covariate.auc),
+        p_words(covariate.p),
+        p_words(covariate.holm_p),
+        figure(&covariate.name, covariate.in_faults),
+        figure(&covariate.name, covariate.in_clean),
+    ]
+}
+
+/// The ranking of covariates as text.
+pub fn covariates(ranking: &Covariates, style: &Style) -> String {
+    let mut out = String::new();
+    let mark = source(ranking.provenance).map(|source| format!("{source}: ")).unwrap_or_default();
+    let head = format!("{mark}how well a number separates faults from clean trials; a hint, and no cause");
+    let _ = writeln!(out, "{}\n", style.paint(Colour::Bold, &head));
+    let columns = [
+        elastic("number", 14),
+        fixed("AUC", Align::Right),
+        fixed("p", Align::Right),
+        fixed("p (Holm)", Align::Right),
+        fixed("in faults", Align::Right),
+        fixed("in clean", Align::Right),
+    ];
+    let row = |covariate: &Covariate| {
+        let colour = (covariate.holm_p <= ALPHA).then_some(Colour::Red);
+        Row { texts: covariate_row(covariate).into(), colour }
+    };
+    out.push_str(&table(&columns, &ranking.ranked.iter().map(row).collect::<Vec<_>>(), style));
+    for note in &ranking.notes {
+        wrap(&mut out, "note: ", &one_line(note), style.columns());
+    }
+    out
+}
+
+/// The ranking in Markdown.
+pub fn covariates_markdown(ranking: &Covariates) -> String {
+    let mut out = "| number | AUC | p | p (Holm) | in faults | in clean |\n|---|--:|--:|--:|--:|--:|\n".to_owned();
+    for covariate in &ranking.ranked {
+        let _ = writeln!(out, "| {} |", covariate_row(covariate).join(" | "));
+    }
+    out.push('\n');
+    for note in &ranking.notes {
+        let _ = writeln!(out, "- {}", prose(note));
     }
     out
 }

@@ -1,9 +1,9 @@
 //! Which knobs matter, or which items of a sequence: gate, search, closing confirmation.
 //!
-//! The search is exact up to [`trigger::ELEMENTS_MAX`](super::trigger::ELEMENTS_MAX) elements and [`super::probdd`]
-//! above. Its answer is then put to the test: the smallest set must fault by itself, and every set that is one smaller
-//! must be clean long enough. Runs of the search count there too, if they kept what the set keeps and more: what keeps
-//! fewer dangerous settings is no more dangerous.
+//! The search is exact up to [`trigger::ELEMENTS_MAX`] elements and [`super::probdd`] above. Its answer is then put to the
+//! test: the smallest set must fault by itself, and every set that is one smaller must be clean long enough. Runs of the
+//! search count there too, if they kept what the set keeps and more: what keeps fewer dangerous settings is no more
+//! dangerous.
 //!
 //! A combination that twice failed in another way (it runs out of memory, say) is set aside with all that flip more; if
 //! it flips one element alone, that element is masked: nothing can be said about it.

@@ -1,3 +1,5 @@
+//! Headers of checkpoints, whole and hostile, and what is said of them.
+
 use super::*;
 use crate::model::checkpoint::{LayerQuantization, Quantization};
 

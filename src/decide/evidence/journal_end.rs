@@ -63,7 +63,10 @@ pub(super) fn entries(bytes: &[u8], max: usize) -> Vec<Entry> {
 
 /// Numbers are strings in this form, and a message that is no text is an array of bytes, or null where it is too long.
 fn json_entry(line: &[u8]) -> Option<Entry> {
-    let entry: Value = serde_json::from_slice(line).ok()?;
+    serde_json::from_slice(line).ok().map(|entry| entry_of(&entry))
+}
+
+fn entry_of(entry: &Value) -> Entry {
     let field = |name: &str| entry.get(name).and_then(Value::as_str);
     let identifier = field("SYSLOG_IDENTIFIER").or_else(|| field("_COMM")).unwrap_or_default().to_owned();
     let pid = field("_PID").or_else(|| field("SYSLOG_PID")).and_then(|pid| pid.parse().ok());
@@ -81,7 +84,30 @@ fn json_entry(line: &[u8]) -> Option<Entry> {
         Some(transport) => transport == "kernel" && identifier == "kernel",
         None => identifier == "kernel",
     };
-    Some(Entry { identifier, pid, is_kernel, message })
+    Entry { identifier, pid, is_kernel, message }
+}
+
+/// A journal in JSON as a person reads it, `[   12.345678] systemd[1]: Shutting down.`, with the seconds since that boot;
+/// further lines of a message are indented. What is no JSON stays as it is.
+pub fn journal_text(bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for line in last_lines(bytes, usize::MAX) {
+        match serde_json::from_slice::<Value>(line) {
+            Ok(entry) if entry.is_object() => text.extend_from_slice(text_of(&entry).as_bytes()),
+            Ok(_) | Err(_) => text.extend_from_slice(line),
+        }
+        text.push(b'\n');
+    }
+    text
+}
+
+fn text_of(entry: &Value) -> String {
+    let uptime_us = entry.get("__MONOTONIC_TIMESTAMP").and_then(Value::as_str).and_then(|us| us.parse::<u64>().ok());
+    let when = uptime_us
+        .map_or_else(|| format!("[{:>12}]", "?"), |us| format!("[{:>5}.{:06}]", us / 1_000_000, us % 1_000_000));
+    let Entry { identifier, pid, message, .. } = entry_of(entry);
+    let pid = pid.map(|pid| format!("[{pid}]")).unwrap_or_default();
+    format!("{when} {identifier}{pid}: {}", message.trim_end().replace('\n', "\n    "))
 }
 
 /// `May 06 08:13:03.180000 jetson systemd[1]: Shutting down.`
@@ -181,6 +207,19 @@ mod tests {
 
     fn shutdown_of(text: &str) -> Shutdown {
         shutdown(&entries(text.as_bytes(), 200))
+    }
+
+    #[test]
+    fn a_journal_in_json_reads_as_text() {
+        let json = concat!(
+            r#"{"__MONOTONIC_TIMESTAMP":"12345678","SYSLOG_IDENTIFIER":"systemd","_PID":"1","MESSAGE":"Shutting down."}"#,
+            "\n",
+            r#"{"SYSLOG_IDENTIFIER":"kernel","MESSAGE":[79,111,112,115,10,66,85,71]}"#,
+            "\n-- No entries --\n",
+        );
+        let text =
+            "[   12.345678] systemd[1]: Shutting down.\n[           ?] kernel: Oops\n    BUG\n-- No entries --\n";
+        assert_eq!(String::from_utf8(journal_text(json.as_bytes())).unwrap(), text);
     }
 
     #[test]

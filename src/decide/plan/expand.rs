@@ -67,6 +67,7 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         warming,
         tools: matrix.tools.clone(),
         stopping: None,
+        nightly: None,
         campaign: None,
     };
     if let TrialsRule::UntilDecided(decide) = &matrix.trials {

@@ -117,6 +117,7 @@ pub fn campaign_plan(matrix: &Matrix, campaign: Campaign) -> Result<Plan, PlanEr
         tools: matrix.tools.clone(),
         factors: matrix.factors.clone(),
         stopping: None,
+        nightly: None,
         campaign: Some(Box::new(campaign)),
     };
     // One trial of each, then as many as the search may take of what they are on average.

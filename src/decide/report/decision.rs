@@ -34,10 +34,13 @@ impl DecisionReport {
     pub(super) fn of(decision: &Decision, plan: &Plan, stopping: &Stopping) -> Option<Self> {
         let cell = plan.cells.get(decision.cell)?;
         let other = decision.other.and_then(|other| plan.cells.get(other));
-        let text = match other {
+        let mut text = match other {
             None => alone(decision, stopping),
             Some(other) => of_pair(decision, [&cell.label, &other.label], stopping),
         };
+        if decision.others > 0 {
+            text += &format!("; {} trials with another fault are no evidence", decision.others);
+        }
         Some(Self {
             cell: cell.id.clone(),
             label: cell.label.clone(),

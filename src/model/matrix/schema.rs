@@ -386,6 +386,7 @@ mod tests {
             include_str!("../../../matrices/wheel-without-kernel.toml"),
             include_str!("../../../matrices/two-instances.toml"),
             include_str!("../../../matrices/engine-without-file.toml"),
+            include_str!("../../../matrices/drill.toml"),
         ] {
             check("", &toml::from_str::<toml::Value>(text).unwrap(), &json_schema());
         }

@@ -485,6 +485,7 @@ fn the_shipped_matrices_are_valid() {
         ("wheel-without-kernel", include_str!("../../../matrices/wheel-without-kernel.toml")),
         ("two-instances", include_str!("../../../matrices/two-instances.toml")),
         ("engine-without-file", include_str!("../../../matrices/engine-without-file.toml")),
+        ("drill", include_str!("../../../matrices/drill.toml")),
     ] {
         assert_eq!(valid(text).name, name);
     }

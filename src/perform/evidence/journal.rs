@@ -12,8 +12,9 @@ use crate::model::evidence::{Fact, names};
 use crate::model::ids::BootId;
 use crate::perform::host::{Command, Keep, Limit, Sysroot};
 
-/// How long each question may take. A journal of 100 MB answers within tenths of a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long each question may take. A journal of 100 MB answers within tenths of a second; a machine that has just booted
+/// may be busy with everything else, and what is not answered is lost to the verdict.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Of a journal its last lines are kept; how a boot ended is in the last 200.
 const LOG: Limit = Limit { bytes: 2 << 20, keep: Keep::End };

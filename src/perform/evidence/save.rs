@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::fs::syncfs;
 
-use crate::decide::evidence::findings;
-use crate::model::evidence::{Evidence, EvidenceSummary, Fact, RawEvidence};
+use crate::decide::evidence::{findings, journal_text};
+use crate::model::evidence::{Evidence, EvidenceSummary, Fact, RawEvidence, names};
 use crate::model::ids::ContentDigest;
 use crate::perform::evidence::read;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
@@ -33,6 +33,10 @@ pub fn capture(sysroot: &Sysroot) -> Result<(Evidence, RawEvidence), MachineErro
     // Only now: a digest of a crash record must not depend on what was taken out of it.
     let mut redactor = Redactor::new(&Secrets::of(sysroot));
     raw.items = raw.items.into_iter().map(|(name, item)| (name.clone(), redactor.redact_fact(&name, item))).collect();
+    // Made here and not asked for: a second question to journalctl would cost as much as the first.
+    if let Some(Fact::Known(previous)) = raw.items.get(names::PREVIOUS) {
+        raw.items.insert(names::PREVIOUS_TEXT.to_owned(), Fact::Known(journal_text(previous)));
+    }
     let items = raw.items.iter().map(|(name, item)| (name.clone(), in_words(name, item))).collect();
     Ok((Evidence { boot: raw.boot.clone(), findings, items }, raw))
 }

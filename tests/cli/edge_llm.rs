@@ -9,7 +9,10 @@ use crate::standins::standin;
 
 /// The report of the matrix with these variables for the stand-in.
 fn report(switches: &[(&str, &str)], more: &[&str]) -> Value {
-    let bench = Bench::new();
+    report_in(&Bench::new(), switches, more)
+}
+
+fn report_in(bench: &Bench, switches: &[(&str, &str)], more: &[&str]) -> Value {
     let builder = format!("vars.builder={:?}", standin("builder"));
     let mut args: Vec<String> = ["run", "edge-llm-nvfp4", "--allow-root-workload", "--set"].map(str::to_owned).into();
     args.extend([builder, "--set".into(), "vars.model=\"/\"".into(), "--set".into(), "workload.settle=\"0s\"".into()]);
@@ -51,7 +54,7 @@ fn the_tables_of_the_report_come_out_of_the_run() {
     assert_eq!((faults, counted, places.len()), (4, 4, 1), "{places:?}");
     let place = places.first().unwrap();
     assert!(place.starts_with("crash/SIGSEGV/libcompiler.so@") && place.ends_with("/compiler-backend"), "{place}");
-    for label in ["size=512/1024", "ext=[\"--externalize-weights\", \"nvfp4_tp\"]", "heap=perturbed", "cpus=0"] {
+    for label in ["size=512/1024", "ext=--externalize-weights nvfp4_tp", "heap=perturbed", "cpus=0"] {
         assert_eq!(faults_of(&report, label), (4, 4, places.clone()), "{label}");
     }
     for label in ["dense=fp16", "components=visual", "control:visual"] {
@@ -87,12 +90,43 @@ fn threads_are_supported_only_if_the_stand_in_is_cured_by_one() {
 fn another_place_is_another_fault_and_a_clean_error_is_none_of_them() {
     let here = report(&[], &["--cell", "baseline"]);
     let elsewhere = report(&[("STANDIN_ELSEWHERE", "1")], &["--cell", "baseline"]);
+    let offset = report(&[("STANDIN_OFFSET", "1")], &["--cell", "baseline"]);
     let clean = report(&[("STANDIN_CLEAN", "1")], &["--cell", "baseline"]);
     let places: Vec<BTreeSet<String>> =
-        [&here, &elsewhere, &clean].map(|report| faults_of(report, "baseline").2).into();
+        [&here, &elsewhere, &clean, &offset].map(|report| faults_of(report, "baseline").2).into();
     assert!(places[1].first().unwrap().starts_with("crash/SIGSEGV/builder@"), "{places:?}");
     assert!(places[2].first().unwrap().starts_with("error/exit 1/"), "{places:?}");
     assert_ne!(places[0], places[1]);
+    let of_library = places[3].first().unwrap();
+    assert!(of_library.starts_with("crash/SIGSEGV/libcompiler.so@"), "{places:?}");
+    assert_ne!(places[0], places[3], "one library, two places");
     let nothing = report(&[("STANDIN_NO_ENGINE", "1")], &["--cell", "dense=fp16"]);
     assert!(faults_of(&nothing, "dense=fp16").2.first().unwrap().starts_with("artifact-missing/"));
+}
+
+#[test]
+fn a_fault_that_does_not_always_come_is_a_rate_with_an_interval() {
+    let bench = Bench::new();
+    let count = bench.path("starts");
+    let report =
+        report_in(&bench, &[("STANDIN_COUNT", count.to_str().unwrap())], &["--cell", "baseline", "--trials", "8"]);
+    let cell = &report["cells"][0];
+    let rate = &cell["samples"][0]["rate"];
+    assert_eq!((&rate["faults"], &rate["counted"]), (&6.into(), &8.into()), "{rate}");
+    let (low, high) = (rate["low"].as_f64().unwrap(), rate["high"].as_f64().unwrap());
+    assert!(0.3 < low && low < 0.75 && 0.75 < high && high < 1.0, "{rate}");
+}
+
+#[test]
+fn what_a_build_says_of_itself_is_measured() {
+    let bench = Bench::new();
+    let args = ["run", "edge-llm-nvfp4", "--allow-root-workload", "--cell", "dense=fp16", "--trials", "1"];
+    let builder = format!("vars.builder={:?}", standin("builder"));
+    let set = ["--set", &builder, "--set", "vars.model=\"/\"", "--set", "workload.settle=\"0s\""];
+    bench.run(&[&args[..], &set].concat()).ends(0);
+    let (_, json) = &bench.results_of("edge-llm-nvfp4-001")[0];
+    let metrics = &serde_json::from_str::<Value>(json).unwrap()["outcome"]["metrics"];
+    for (name, value) in [("bindings", 114.0), ("engine_bytes", 346.0), ("build_s", 212.4)] {
+        assert_eq!(metrics[name].as_f64(), Some(value), "{metrics}");
+    }
 }

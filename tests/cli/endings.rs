@@ -3,7 +3,50 @@
 use serde_json::Value;
 
 use crate::bench::Bench;
+use crate::memory::Group;
 use crate::standins::standin;
+
+/// The judgement of the first trial of a matrix whose program ends as `kind` does.
+fn judgement(kind: &str, workload: &str, sections: &str) -> Value {
+    let bench = Bench::new();
+    let text = format!(
+        "[matrix]\nname = \"m\"\ntrials = 1\n[workload]\nkind = \"command\"\nsettle = \"0s\"\nargv = [{:?}, {kind:?}]\n\
+         {workload}{sections}",
+        standin("endings")
+    );
+    let file = bench.write("m.toml", &text);
+    bench.run(&["run", &file, "--allow-root-workload"]);
+    // A trial that is excluded is repeated.
+    let (_, json) = &bench.results_of("m-001")[0];
+    serde_json::from_str::<Value>(json).unwrap()["judgement"].clone()
+}
+
+#[test]
+fn a_program_that_goes_on_talking_hangs_by_the_clock_and_one_that_is_silent_by_its_silence() {
+    let limits = "timeout = \"2s\"\nsilence_timeout = \"1s\"\n";
+    for (kind, words) in
+        [("chatty", "the whole trial took longer than its timeout"), ("silent", "no output within the silence timeout")]
+    {
+        let judgement = judgement(kind, limits, "");
+        assert_eq!(judgement["verdict"], "hang", "{kind}: {judgement}");
+        assert!(judgement["detail"].as_str().unwrap().contains(words), "{kind}: {judgement}");
+    }
+}
+
+#[test]
+fn memory_that_a_group_takes_back_is_told_from_a_kill_and_from_a_refusal() {
+    if Group::new("probe").is_none() {
+        return eprintln!("not run here: no control group with a memory limit can be made");
+    }
+    let limit = "[baseline]\nmemory_max = \"64MiB\"\n";
+    let taken = judgement("memory", "", limit);
+    assert_eq!(taken["verdict"], "oom-kill", "{taken}");
+    assert!(taken["detail"].as_str().unwrap().contains("cgroup"), "{taken}");
+    let killed = judgement("kill", "", limit);
+    assert_eq!(killed["verdict"], "killed", "{killed}");
+    let refused = judgement("refused", "", limit);
+    assert_eq!(refused["verdict"], "cuda-oom", "{refused}");
+}
 
 #[test]
 fn every_ending_has_its_class() {

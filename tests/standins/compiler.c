@@ -10,10 +10,12 @@
 struct work {
     const uint32_t *table; /* no page of the process, for the worker that faults */
     int allocates;
+    int stores; /* whether the fault is that of the other function */
 };
 
-/* The one instruction that faults, at the same offset in every process. */
+/* Two instructions that fault, each at the same offset in every process. */
 __attribute__((noinline)) static uint32_t look_up(const uint32_t *table, unsigned at) { return table[at] + 7; }
+__attribute__((noinline)) static void store(volatile uint32_t *table, unsigned at) { table[at] = 7; }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -31,19 +33,20 @@ static void *tune(void *argument)
             sum++;
             pthread_mutex_unlock(&lock);
         }
+        if (work->table && round == 20 && work->stores) store((volatile uint32_t *)work->table, 10);
         if (work->table && round == 20) sum += look_up(work->table, 10);
         usleep(1000);
     }
     return NULL;
 }
 
-__attribute__((visibility("default"))) int compile(int workers, int faults)
+__attribute__((visibility("default"))) int compile(int workers, int faults, int stores)
 {
     pthread_t threads[WORKERS_MAX];
     struct work works[WORKERS_MAX];
     if (workers < 1 || workers > WORKERS_MAX) return -1;
     for (int i = 0; i < workers; i++) {
-        works[i] = (struct work){ faults && i == workers / 2 ? (const uint32_t *)0x10 : NULL, i % 2 };
+        works[i] = (struct work){ faults && i == workers / 2 ? (const uint32_t *)0x10 : NULL, i % 2, stores };
         if (pthread_create(&threads[i], NULL, tune, &works[i])) return -1;
     }
     for (int i = 0; i < workers; i++) pthread_join(threads[i], NULL);

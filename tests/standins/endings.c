@@ -29,7 +29,8 @@ int main(int argc, char **argv)
     }
     if (!strcmp(kind, "free-twice")) {
         /* The C library notices, in its own code: the caller's is what counts. */
-        char *piece = malloc(2000), *other = malloc(2000);
+        char *volatile piece = malloc(2000); /* or the compiler leaves it out */
+        char *volatile other = malloc(2000);
         free(piece);
         free(piece);
         return other != NULL;
@@ -37,6 +38,7 @@ int main(int argc, char **argv)
     if (!strcmp(kind, "wild")) return read_through((volatile int *)((unsigned long)rand() + ((unsigned long)getpid() << 33)));
     if (!strcmp(kind, "jump")) { void (*nowhere)(void) = (void (*)(void))0x40; nowhere(); }
     if (!strcmp(kind, "masked")) { fputs("NVML_SUCCESS == r INTERNAL ASSERT FAILED at x.cpp:995\n", stderr); return 1; }
+    if (!strcmp(kind, "refused")) { fputs("CUDA out of memory. Tried to allocate 1.00 GiB\n", stderr); return 1; }
     if (!strcmp(kind, "illegal-access")) { fputs("CUDA error: an illegal memory access was encountered\n", stderr); return 1; }
     if (!strcmp(kind, "no-kernel")) { fputs("no kernel image is available for execution on the device\n", stderr); return 1; }
     if (!strcmp(kind, "error-but-zero")) { fputs("CUDA error: an illegal memory access was encountered\n", stderr); return 0; }
@@ -46,9 +48,12 @@ int main(int argc, char **argv)
     if (!strcmp(kind, "nan")) puts("logits: nan nan\nmax_abs_err=nan");
     if (!strcmp(kind, "wrong")) puts("max_abs_err=17.31");
     if (!strcmp(kind, "good")) puts("max_abs_err=0.00195");
-    if (!strcmp(kind, "memory")) for (;;) {
+    if (!strcmp(kind, "silent")) for (;;) pause();
+    if (!strcmp(kind, "chatty")) for (;;) { fputs("still running\n", stderr); usleep(100000); }
+    /* Never all of a machine that limits nothing. */
+    if (!strcmp(kind, "memory")) for (int i = 0; i < 256; i++) {
         char *piece = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (piece == MAP_FAILED) { fputs("CUDA out of memory. Tried to allocate 1.00 MiB\n", stderr); return 1; }
+        if (piece == MAP_FAILED) return 1;
         memset(piece, 1, 1 << 20);
     }
     return 0;

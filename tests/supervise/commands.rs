@@ -205,7 +205,7 @@ fn a_program_on_a_terminal_writes_its_lines_at_once_and_loses_none_when_it_dies(
     let script = "import os, sys\nprint('is a terminal' if sys.stdout.isatty() else 'is a pipe')\nsys.stderr.write('RuntimeError: x\\n')\nos.kill(os.getpid(), 11)";
     for (output, said) in [(OutputKind::Pipe, ""), (OutputKind::Pty, "is a terminal\nRuntimeError: x\n")] {
         let mut bench = Bench::new();
-        let outcome = bench.run(Program::Command(CommandLine { output, ..argv(&["python3", "-c", script]) })).1;
+        let outcome = bench.run(Program::Command(CommandLine { output, ..argv(&["python3", "-E", "-c", script]) })).1;
         assert!(matches!(outcome.exit, Exit::Signal { number: 11, .. }), "{outcome:?}");
         assert_eq!(bench.read("stdout.log"), said, "{output}");
         assert_eq!(outcome.error_text.as_deref(), Some("RuntimeError: x"), "{output}");

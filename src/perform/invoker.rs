@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use rustix::process::{Resource, Rlimit, getegid, geteuid, getgroups, getrlimit, umask};
 
@@ -122,7 +123,9 @@ pub fn collect() -> std::io::Result<Invoker> {
 
 /// Whether this process already has the user, groups, mask and limits of `invoker`, so that a child inherits them.
 pub(super) fn is_current(invoker: &Invoker) -> bool {
-    has_user(invoker) && current_umask() == invoker.umask && limits() == invoker.limits
+    // Asked at every trial of what nothing here changes.
+    static CURRENT: LazyLock<(u32, Limits)> = LazyLock::new(|| (current_umask(), limits()));
+    has_user(invoker) && CURRENT.0 == invoker.umask && CURRENT.1 == invoker.limits
 }
 
 /// Whether this process already has the user and groups of `invoker`.
@@ -188,7 +191,10 @@ fn parse_umask(status: &str) -> Option<u32> {
     u32::from_str_radix(octal.trim(), 8).ok()
 }
 
-fn limits() -> Vec<(String, Option<u64>, Option<u64>)> {
+/// Name, soft and hard limit; `None` is no limit.
+type Limits = Vec<(String, Option<u64>, Option<u64>)>;
+
+fn limits() -> Limits {
     let limit = |(name, resource): &(&str, Resource)| {
         let Rlimit { current, maximum } = getrlimit(*resource);
         ((*name).to_owned(), current, maximum)

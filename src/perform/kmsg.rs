@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -35,8 +35,10 @@ pub(super) const DEVICE: &str = "dev/kmsg";
 /// Listens to the kernel while one trial runs.
 #[derive(Debug)]
 pub(super) struct Listener {
-    path: PathBuf,
     device: Fact<File>,
+    /// The same open file where it may be read and written: opening it costs more than a trial's other files. Two markers
+    /// are far from the rate that the kernel allows each open file, 10 lines in 5 s.
+    writer: Fact<File>,
     /// Whether the marker came back: a rate limit drops lines and says nothing (`printk.devkmsg`).
     marker: Fact<bool>,
     trial: TrialId,
@@ -56,10 +58,20 @@ pub(super) struct Heard {
 
 impl Listener {
     /// Begins to listen at `path`, and marks the beginning of `trial`.
-    pub(super) fn begin(path: PathBuf, trial: &TrialId) -> Self {
-        let device = fact(open_at_end(&path));
-        let marker = fact(write_marker(&path, &begin_marker(trial))).and_then(|()| Fact::Known(false));
-        Self { path, device, marker, trial: trial.clone(), kept: Kept::default() }
+    pub(super) fn begin(path: &Path, trial: &TrialId) -> Self {
+        let (device, writer) = match open_at_end(path, true) {
+            Ok(device) => {
+                let writer = fact(device.try_clone());
+                (Fact::Known(device), writer)
+            }
+            Err(_) => (fact(open_at_end(path, false)), fact(OpenOptions::new().write(true).open(path))),
+        };
+        let marker = match &writer {
+            Fact::Known(writer) => fact(write_marker(writer, &begin_marker(trial))).and_then(|()| Fact::Known(false)),
+            Fact::Absent => Fact::Absent,
+            Fact::Denied(why) | Fact::Garbled(why) => Fact::Denied(why.clone()),
+        };
+        Self { device, writer, marker, trial: trial.clone(), kept: Kept::default() }
     }
 
     /// Takes what the kernel said meanwhile, before its buffer overruns.
@@ -80,9 +92,9 @@ impl Listener {
     /// Ends the trial: hears the rest, and marks its end.
     pub(super) fn finish(mut self) -> Heard {
         self.listen();
-        if self.marker.known().is_some() {
+        if let Fact::Known(writer) = &self.writer {
             // The next trial's marker ends this one as well.
-            let _ = write_marker(&self.path, &end_marker(&self.trial));
+            let _ = write_marker(writer, &end_marker(&self.trial));
         }
         let lost = self.kept.lost;
         let lines = self.device.and_then(|_| Fact::Known(self.kept.into_lines()));
@@ -98,16 +110,15 @@ fn fact<T>(result: io::Result<T>) -> Fact<T> {
     }
 }
 
-fn open_at_end(path: &Path) -> io::Result<File> {
-    let mut device = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+fn open_at_end(path: &Path, write: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let mut device = options.read(true).write(write).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     device.seek(SeekFrom::End(0))?;
     Ok(device)
 }
 
-/// A file of its own for each marker: the kernel limits the rate of each open file.
-fn write_marker(path: &Path, marker: &str) -> io::Result<()> {
-    let line = format!("<{MARKER_LEVEL}>{marker}\n");
-    OpenOptions::new().write(true).open(path)?.write_all(line.as_bytes())
+fn write_marker(mut device: &File, marker: &str) -> io::Result<()> {
+    device.write_all(format!("<{MARKER_LEVEL}>{marker}\n").as_bytes())
 }
 
 /// Everything that the kernel said in this boot, as far as its buffer holds it, for a look back before the first trial.
@@ -269,17 +280,17 @@ mod tests {
     #[test]
     fn a_device_that_is_not_there_is_absent_and_one_that_may_not_be_read_is_denied() {
         let trial: TrialId = "c-0123456789abcdef-r001-a1".parse().unwrap();
-        let heard = Listener::begin("/nonexistent/kmsg".into(), &trial).finish();
+        let heard = Listener::begin(Path::new("/nonexistent/kmsg"), &trial).finish();
         assert_eq!(heard, Heard { lines: Fact::Absent, marker: Fact::Absent, lost: 0 });
         // A directory can be opened neither for writing nor read as a device.
-        let heard = Listener::begin("/proc".into(), &trial).finish();
+        let heard = Listener::begin(Path::new("/proc"), &trial).finish();
         assert!(matches!(heard, Heard { lines: Fact::Denied(_), marker: Fact::Denied(_), .. }), "{heard:?}");
     }
 
     #[test]
     fn a_marker_that_was_written_is_heard() {
         let trial: TrialId = "c-0123456789abcdef-r001-a1".parse().unwrap();
-        let listener = Listener::begin(Path::new("/").join(DEVICE), &trial);
+        let listener = Listener::begin(&Path::new("/").join(DEVICE), &trial);
         let may = (listener.device.known().is_some(), listener.marker.known().is_some());
         let heard = listener.finish();
         match may {

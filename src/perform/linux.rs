@@ -21,7 +21,7 @@ use crate::decide::prepare::{Look, Survey};
 use crate::model::board::RebootBy;
 use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
-use crate::model::journal::{Invoker, RebootAsked, SetChanged, Started};
+use crate::model::journal::{Hooked, Invoker, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
 use crate::model::matrix::Tool;
 use crate::model::outcome::{EndedBy, Outcome};
@@ -532,6 +532,16 @@ impl Machine for Linux<'_> {
             Switched::Rebooting => self.rebooter.await_end(&self.sysroot, here, is_asked_to_end),
             Switched::AtOnce => self.rebooter.end(&self.sysroot, here, is_asked_to_end),
         }
+    }
+
+    fn can_cut_power(&self) -> bool {
+        self.rebooter.can_cut_power()
+    }
+
+    fn cut_power(&mut self, _: &Durable<Hooked>, here: &BootId) -> Result<(), MachineError> {
+        rustix::fs::sync();
+        self.rebooter.cut_power()?;
+        self.rebooter.await_end(&self.sysroot, here, || self.signal.load(Ordering::Relaxed) != 0)
     }
 
     fn clearance(&mut self) -> Option<StopRequest> {

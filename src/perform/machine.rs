@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::decide::prepare::{Look, Survey};
 use crate::model::evidence::{Evidence, EvidenceSummary};
 use crate::model::ids::{BootId, TrialId};
-use crate::model::journal::{RebootAsked, SetChanged, Started};
+use crate::model::journal::{Hooked, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
 use crate::model::outcome::{EndedBy, Outcome};
 use crate::model::units::Now;
@@ -31,6 +31,11 @@ impl MachineError {
     /// An attempt at `what` that failed with `source`.
     pub fn new(what: impl Into<String>, source: io::Error) -> Self {
         Self { what: what.into(), source }
+    }
+
+    /// Whether it did not come in time, rather than being refused.
+    pub fn is_late(&self) -> bool {
+        self.source.kind() == io::ErrorKind::TimedOut
     }
 }
 
@@ -186,6 +191,15 @@ pub trait Machine {
     /// # Errors
     /// If the reboot cannot be asked for.
     fn reboot(&mut self, asked: &Durable<RebootAsked>, here: &BootId) -> Result<(), MachineError>;
+
+    /// Whether a hook can cut the power of this board, for a reboot that does not come.
+    fn can_cut_power(&self) -> bool;
+
+    /// Cuts the power of a machine that stays up, as the token proves to be written down.
+    ///
+    /// # Errors
+    /// If the hook fails, or the machine is still up in the end.
+    fn cut_power(&mut self, noted: &Durable<Hooked>, here: &BootId) -> Result<(), MachineError>;
 
     /// Waits until a trial, or a reboot for one, may follow: for a person who is logged in, and for the board. Tells if
     /// the run is to stop instead.

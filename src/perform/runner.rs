@@ -15,8 +15,8 @@ use crate::decide::run::{IllegalEvent, Phase, RunState};
 use crate::decide::step::{Step, decide, void};
 use crate::model::ids::{BootId, DeviceId, TrialId};
 use crate::model::journal::{
-    Alive, Booted, Closed, Conditions, Event, Extended, Finished, Launcher, Opened, Paused, RebootAsked, Record,
-    Restored, Running, SetChanged, StageReached, Started,
+    Alive, Booted, Closed, Conditions, Event, Extended, Finished, Hooked, Launcher, Opened, Paused, RebootAsked,
+    Record, Restored, Running, SetChanged, StageReached, Started,
 };
 use crate::model::machine_setting::MachineSetting;
 use crate::model::outcome::{EndedBy, Exit, Outcome};
@@ -33,6 +33,9 @@ pub const ALIVE_PERIOD_MS: u64 = 1000;
 
 /// A request to stop is noticed within this time at the latest.
 const STOP_LATENCY_MS: u64 = 250;
+
+/// What the journal calls the hook that cuts the power.
+const POWER_HOOK: &str = "power.cycle";
 
 /// Results are written without a sync of their own; after this many, one sync makes them all durable, so that a start
 /// after a reset has at most this many to look at.
@@ -281,8 +284,20 @@ impl<'a> Runner<'a> {
         let asked = RebootAsked { boot: self.circumstances.here.clone(), why, power_mode: mode };
         self.record(Event::RebootAsked(asked.clone()))?;
         let token = self.writer.commit(self.machine, asked.clone())?;
-        self.machine.reboot(&token, &self.circumstances.here)?;
+        match self.machine.reboot(&token, &self.circumstances.here) {
+            Err(late) if late.is_late() && self.machine.can_cut_power() => self.cut_power(&late)?,
+            done => done?,
+        }
         Ok(Some(asked))
+    }
+
+    /// Cuts the power of a machine that did not go down for a reboot, which is written down before: nothing is after it.
+    fn cut_power(&mut self, late: &MachineError) -> Result<(), RunError> {
+        tracing::warn!("{late}; its power is cut");
+        let noted = Hooked { hook: POWER_HOOK.into(), ended: format!("started, because {late}"), ends: None };
+        self.record(Event::Hooked(noted.clone()))?;
+        let token = self.writer.commit(self.machine, noted)?;
+        Ok(self.machine.cut_power(&token, &self.circumstances.here)?)
     }
 
     /// Reboots for a trial of `cell`, into its power mode: a switch in the boot of a cold trial would power the GPU up.

@@ -239,11 +239,14 @@ impl UsedMark {
         self.places.iter().find_map(marked)
     }
 
-    /// Leaves the mark of `trial`.
+    /// Leaves the mark of `trial`, unless an earlier trial of this boot left its own.
     ///
     /// # Errors
     /// If it can be written nowhere.
     pub fn leave(&self, here: &BootId, run: &RunMark, trial: &TrialId) -> Result<(), MachineError> {
+        if self.read(here).is_some() {
+            return Ok(());
+        }
         let text = format!("{here}\n{run}/{trial}\n");
         let mut last = MachineError::new("leave the mark of a trial", ErrorKind::NotFound.into());
         for place in &self.places {

@@ -81,7 +81,7 @@ impl Witness {
             self.telemetry.begin(trial_dir, gpu_load)?;
         }
         // The kernel of a captured tree says nothing any more.
-        let kernel = self.sysroot.is_live().then(|| Listener::begin(self.sysroot.place(kmsg::DEVICE), trial));
+        let kernel = self.sysroot.is_live().then(|| Listener::begin(&self.sysroot.place(kmsg::DEVICE), trial));
         let counters = match counters {
             Some(file) => MemoryCounters::begin_in(&self.sysroot, file),
             None => MemoryCounters::begin(&self.sysroot),

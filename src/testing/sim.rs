@@ -17,7 +17,7 @@ use crate::model::evidence::{
     CrashKind, CrashRecord, DriveCounters, Evidence, EvidenceSummary, Fact, Findings, Reset, Shutdown,
 };
 use crate::model::ids::{BootId, ContentDigest, TrialId};
-use crate::model::journal::{RebootAsked, SetChanged, Started};
+use crate::model::journal::{Hooked, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
 use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
 use crate::model::settings::Start;
@@ -530,6 +530,14 @@ impl Machine for SimMachine<'_> {
             self.settings.insert(MachineSetting::PowerMode, mode.clone());
         }
         self.die(Death::Planned, Fate::WrittenBack)
+    }
+
+    fn can_cut_power(&self) -> bool {
+        false
+    }
+
+    fn cut_power(&mut self, _: &Durable<Hooked>, _: &BootId) -> Result<(), MachineError> {
+        Err(broken("cut the power"))
     }
 
     fn clearance(&mut self) -> Option<StopRequest> {

@@ -68,7 +68,7 @@ fn a_results_path_that_cannot_hold_results_is_refused() {
         bench.run(&["run", &file, "--results", results]).fails(4, &["does not survive a reboot", "--allow-volatile"]);
         let said = bench.run(&["run", &file, "--results", results, "--allow-volatile"]);
         said.ends(0);
-        assert!(said.out.contains("volatile storage"), "the report says so: {}", said.out);
+        assert!(said.says("volatile storage"), "the report says so: {}", said.out);
     }
 }
 
@@ -242,7 +242,7 @@ fn a_program_that_cannot_run_is_void_with_the_reason() {
         let file = bench.write("c.toml", &text);
         let said = bench.run(&["run", &file, "--new", "--allow-root-workload"]);
         said.ends(3);
-        assert!(said.out.contains(reason) || said.err.contains(reason), "{program}: {}{}", said.out, said.err);
+        assert!(said.says(reason) || said.err.contains(reason), "{program}: {}{}", said.out, said.err);
     }
 }
 

@@ -121,6 +121,12 @@ impl Said {
         self
     }
 
+    /// Whether standard output says `text`, wherever its lines are broken: a path among the words moves the breaks.
+    pub fn says(&self, text: &str) -> bool {
+        let joined = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        joined(&self.out).contains(&joined(text))
+    }
+
     #[track_caller]
     pub fn ends(&self, code: i32) -> &Self {
         assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.err);

@@ -65,8 +65,8 @@ fn the_commit_that_brought_the_fault_is_found_and_the_checkout_is_left_alone() {
     let file = bench.write("since.toml", &matrix(&commits[0], "main", ""));
     let said = bisect(&bench, &file, &[]);
     said.ends(1);
-    assert!(said.out.contains(&format!("FIRST FAULTY REVISION: {} commit 11", &commits[11][..10])), "{}", said.out);
-    assert!(said.out.contains("likeliest answers") && said.out.contains("evidence"), "{}", said.out);
+    assert!(said.says(&format!("FIRST FAULTY REVISION: {} commit 11", &commits[11][..10])), "{}", said.out);
+    assert!(said.says("likeliest answers") && said.says("evidence"), "{}", said.out);
     assert!(said.err.contains("left"), "each step says how many runs are left: {}", said.err);
     assert_eq!(fs::read_to_string(bench.path("repo/number")).unwrap(), "16\n");
     assert_eq!(git(&bench.path("repo"), &["status", "--porcelain"], 0), "");
@@ -74,7 +74,7 @@ fn the_commit_that_brought_the_fault_is_found_and_the_checkout_is_left_alone() {
     let journal = bench.journal("since-revisions-001");
     let again = bisect(&bench, &file, &["--format", "json"]);
     again.ends(1);
-    assert!(again.out.contains("\"finding\": \"found\"") && again.out.contains("jetfault.bisect/1"), "{}", again.out);
+    assert!(again.says("\"finding\": \"found\"") && again.says("jetfault.bisect/1"), "{}", again.out);
     assert_eq!(bench.journal("since-revisions-001"), journal);
 }
 
@@ -113,7 +113,7 @@ fn a_search_that_is_killed_at_every_step_finds_the_same() {
     assert!(kills > 10, "{kills}");
     let said = bisect(&bench, &file, &[]);
     said.ends(1);
-    assert!(said.out.contains(&format!("FIRST FAULTY REVISION: {} commit 11", &commits[11][..10])), "{}", said.out);
+    assert!(said.says(&format!("FIRST FAULTY REVISION: {} commit 11", &commits[11][..10])), "{}", said.out);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_commit_that_mended_it_is_found_as_well() {
     let file = bench.write("since.toml", &matrix("main", &commits[0], ""));
     let said = bisect(&bench, &file, &[]);
     said.ends(1);
-    assert!(said.out.contains("FIRST REVISION WITHOUT THE FAULT: ") && said.out.contains("commit 9 ("), "{}", said.out);
+    assert!(said.says("FIRST REVISION WITHOUT THE FAULT: ") && said.says("commit 9 ("), "{}", said.out);
 }
 
 #[test]
@@ -140,14 +140,14 @@ fn what_the_range_does_not_hold_and_what_does_not_reproduce_is_said() {
     let file = bench.write("since.toml", &matrix(&commits[0], "main", ""));
     let said = bisect(&bench, &file, &[]);
     said.ends(1);
-    assert!(said.out.contains("ALREADY FAULTY AT THE GOOD END"), "{}", said.out);
+    assert!(said.says("ALREADY FAULTY AT THE GOOD END"), "{}", said.out);
 
     let bench = Bench::new();
     let commits = repository(&bench, 6, 99);
     let file = bench.write("since.toml", &matrix(&commits[0], "main", ""));
     let said = bisect(&bench, &file, &[]);
     said.ends(3);
-    assert!(said.out.contains("NOT REPRODUCED IN THIS STATE: 0/9 at the bad end"), "{}", said.out);
+    assert!(said.says("NOT REPRODUCED IN THIS STATE: 0/9 at the bad end"), "{}", said.out);
 }
 
 #[test]
@@ -172,19 +172,15 @@ fn a_revision_that_does_not_build_stays_possible_and_an_end_that_does_not_ends_t
     let file = bench.write("since.toml", &matrix(&commits[0], "main", build));
     let said = bisect(&bench, &file, &[]);
     said.ends(1);
-    assert!(
-        said.out.contains("one of") && said.out.contains("commit 4") && said.out.contains("commit 6"),
-        "{}",
-        said.out
-    );
-    assert!(said.out.contains("does not build"), "{}", said.out);
+    assert!(said.says("one of") && said.says("commit 4") && said.says("commit 6"), "{}", said.out);
+    assert!(said.says("does not build"), "{}", said.out);
 
     let bench = Bench::new();
     let commits = repository(&bench, 4, 2);
     let file = bench.write("since.toml", &matrix(&commits[0], "main", "prepare = [\"false\"]\n"));
     let said = bisect(&bench, &file, &[]);
     said.ends(3);
-    assert!(said.out.contains("UNTESTABLE: the bad end") && said.out.contains("does not build"), "{}", said.out);
+    assert!(said.says("UNTESTABLE: the bad end") && said.says("does not build"), "{}", said.out);
 }
 
 /// A command that fails, in 9 of 10 trials, if all of `needed` are in its arguments.
@@ -205,13 +201,13 @@ fn the_levels_that_are_load_bearing_are_told_from_the_others() {
     let file = bench.write("knobs.toml", &text);
     let said = bench.run(&["bisect", "axes", &file, "--allow-root-workload"]);
     said.ends(1);
-    assert!(said.out.contains("LOAD-BEARING: one=a, three=c ("), "{}", said.out);
-    assert!(said.out.contains("without one=a") && said.out.contains("Holm over 2"), "{}", said.out);
+    assert!(said.says("LOAD-BEARING: one=a, three=c ("), "{}", said.out);
+    assert!(said.says("without one=a") && said.says("Holm over 2"), "{}", said.out);
     assert!(bench.results().join("knobs-axes-001").is_dir());
     // The runs that there are answer a narrower question in part.
     let narrower = bench.run(&["bisect", "axes", &file, "--axis", "one", "--new", "--allow-root-workload"]);
     narrower.ends(1);
-    assert!(narrower.out.contains("LOAD-BEARING: one=a ("), "{}", narrower.out);
+    assert!(narrower.says("LOAD-BEARING: one=a ("), "{}", narrower.out);
 }
 
 #[test]
@@ -225,7 +221,7 @@ fn the_level_from_which_on_it_fails_is_found_and_must_be_named_where_the_ends_ar
     bench.run(&args).fails(2, &["between the levels of `size`", "--good 2 or --good 64"]);
     let said = bench.run(&[&args[..], &["--bad", "64"]].concat());
     said.ends(1);
-    assert!(said.out.contains("FIRST FAULTY LEVEL: size=16"), "{}", said.out);
+    assert!(said.says("FIRST FAULTY LEVEL: size=16"), "{}", said.out);
     bench.run(&[&args[..], &["--good", "8"]].concat()).fails(2, &["the same level"]);
 }
 
@@ -260,8 +256,8 @@ fn the_smallest_failing_part_of_a_sequence_is_found_and_its_other_orders_are_cel
     let args = ["bisect", "sequence", &file, "--orders", "--allow-injected-faults"];
     let said = bench.run(&args);
     said.ends(1);
-    assert!(said.out.contains("SMALLEST FAILING PART: AC ("), "{}", said.out);
-    assert!(said.out.contains("ORDER CA BELOW"), "{}", said.out);
+    assert!(said.says("SMALLEST FAILING PART: AC ("), "{}", said.out);
+    assert!(said.says("ORDER CA BELOW"), "{}", said.out);
     bench.run(&["bisect", "sequence", &file]).fails(2, &["deliberate faults"]);
 }
 
@@ -286,13 +282,13 @@ fn a_fault_of_a_side_branch_is_found_among_all_commits_and_paths_make_some_likel
     let file = bench.write("since.toml", &text);
     let said = bisect(&bench, &file, &[]);
     said.ends(1);
-    assert!(said.out.contains("FIRST FAULTY REVISION: ") && said.out.contains("side 12 ("), "{}", said.out);
+    assert!(said.says("FIRST FAULTY REVISION: ") && said.says("side 12 ("), "{}", said.out);
     let searched = said.err.lines().filter(|line| line.contains("next: ")).count();
 
     let weighed = bisect(&bench, &file, &["--path", "test.sh", "--new"]);
     weighed.ends(1);
     let fewer = weighed.err.lines().filter(|line| line.contains("next: ")).count();
-    assert!(weighed.out.contains("side 12 ("), "{}", weighed.out);
+    assert!(weighed.says("side 12 ("), "{}", weighed.out);
     assert!(fewer < searched, "{fewer} runs, {searched} without the path:\n{}", weighed.err);
 }
 
@@ -320,14 +316,14 @@ fn a_rehearsal_runs_nothing_and_is_the_same_for_the_same_seed() {
     let said = bench.run(&args);
     said.ends(0);
     for text in ["one of 32 revisions brought it", "every revision has it", "it does not come in this state", "boots"] {
-        assert!(said.out.contains(text), "{text}: {}", said.out);
+        assert!(said.says(text), "{text}: {}", said.out);
     }
-    assert!(said.out.contains("plain git bisect: right in 55.8 % after 5.0 runs"), "{}", said.out);
+    assert!(said.says("plain git bisect: right in 55.8 % after 5.0 runs"), "{}", said.out);
     assert_eq!(bench.run(&args).out, said.out);
     assert_ne!(bench.run(&[&args[..], &["--seed", "7"]].concat()).out, said.out);
     let planned = bench.run(&["rehearse", "bnb-1936", "--model", &model, "--campaigns", "60"]);
     planned.ends(0);
-    assert!(planned.out.contains("the matrix as planned"), "{}", planned.out);
+    assert!(planned.says("the matrix as planned"), "{}", planned.out);
     assert!(!bench.results().exists(), "nothing was made");
     bench.run(&["rehearse", "bnb-1936"]).fails(2, &["no fault", "[[inject]]"]);
     bench.run(&["rehearse", "bnb-1936", "--model", "nowhere.toml"]).fails(2, &["nowhere.toml"]);
@@ -354,5 +350,5 @@ fn a_signal_ends_a_preparation_and_the_search_goes_on_with_another() {
     said.fails(130, &["stopped while", "jetfault resume since-revisions-001"]);
     let resumed = bench.run(&["resume"]);
     resumed.ends(1);
-    assert!(resumed.out.contains("commit 2 ("), "{}", resumed.out);
+    assert!(resumed.says("commit 2 ("), "{}", resumed.out);
 }

@@ -43,6 +43,13 @@ impl Board {
         )
     }
 
+    /// Says `more` of the board.
+    fn add(&self, more: &str) {
+        let file = self.path("etc/jetfault/board.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(file, text + more).unwrap();
+    }
+
     fn path(&self, path: &str) -> PathBuf {
         self.tree.path().join(path)
     }
@@ -104,7 +111,7 @@ fn a_run_that_needs_boots_is_carried_through_by_its_service_which_then_goes() {
     assert!(unit.contains("After=nvpmodel.service nvramoopsconfig.service nv-l4t-bootloader-config.service"), "{unit}");
     assert!(!bench.journal("cold-001").contains("\"started\""), "the first trial too is the service's");
     let status = bench.run(&["status", "--sysroot", board.root()]);
-    assert!(status.out.contains("armed") && status.out.contains("jetfault.off"), "{}", status.out);
+    assert!(status.says("armed") && status.says("jetfault.off"), "{}", status.out);
 
     let boots = board.boot_until_disarmed(&bench);
     assert_eq!(boots.len(), 4, "a boot a trial");
@@ -118,7 +125,7 @@ fn a_run_that_needs_boots_is_carried_through_by_its_service_which_then_goes() {
     assert_eq!(journal.matches("\"prior_end\":\"planned\"").count(), 4, "{journal}");
     assert!(journal.lines().last().unwrap().contains("\"complete\""), "{journal}");
     let status = bench.run(&["status", "--sysroot", board.root()]);
-    assert!(status.out.contains("jetfault rebooted: a cold trial needs a boot"), "{}", status.out);
+    assert!(status.says("jetfault rebooted: a cold trial needs a boot"), "{}", status.out);
 }
 
 #[test]
@@ -161,7 +168,7 @@ fn a_person_gets_out_between_two_boots() {
     board.write("proc/cmdline", "root=/dev/nvme0n1p1 jetfault.off");
     board.boot_service(&bench).unwrap().fails(0, &["jetfault.off", "nothing is started in this boot"]);
     let status = bench.run(&["status", "--sysroot", board.root()]);
-    assert!(status.out.contains("trouble") && status.out.contains("jetfault.off"), "{}", status.out);
+    assert!(status.says("trouble") && status.says("jetfault.off"), "{}", status.out);
     board.write("proc/cmdline", "root=/dev/nvme0n1p1");
     // A file that forbids everything until it is removed.
     bench.write("results/STOP", "");
@@ -204,16 +211,12 @@ fn a_reboot_that_fails_or_does_not_come_is_told_and_loses_nothing() {
         assert_eq!(journal.matches("\"rule\":\"pass\"").count(), 1, "{journal}");
         assert!(journal.lines().last().unwrap().contains("\"reboot_asked\""), "{journal}");
         let status = bench.run(&["status", "--sysroot", board.root()]);
-        assert!(
-            status.out.contains("trouble") && status.out.contains(words.split(' ').next().unwrap()),
-            "{}",
-            status.out
-        );
-        assert!(status.out.contains("a reboot was asked for and has not come yet"), "{}", status.out);
+        assert!(status.says("trouble") && status.says(words.split(' ').next().unwrap()), "{}", status.out);
+        assert!(status.says("a reboot was asked for and has not come yet"), "{}", status.out);
         // Somebody mends it, and the board comes up again.
         board.write("proc/sys/kernel/random/boot_id", "0000000f-9e6f-4d8e-b4cd-0d9449a8b993\n");
         board.boot_service(&bench).unwrap().ends(0);
-        assert!(!bench.run(&["status", "--sysroot", board.root()]).out.contains("trouble"));
+        assert!(!bench.run(&["status", "--sysroot", board.root()]).says("trouble"));
     }
 }
 
@@ -259,12 +262,29 @@ fn somebody_at_a_terminal_holds_the_next_trial_until_they_say_so() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let status = bench.run(&["status", "--sysroot", board.root()]);
-    assert!(status.out.contains("operator is logged in at pts/3"), "{}", status.out);
+    assert!(status.says("operator is logged in at pts/3"), "{}", status.out);
     assert!(!bench.journal("cold-001").contains("\"started\""));
     bench.run(&["resume", "cold-001", "--sysroot", board.root()]).fails(0, &["cold-001 goes on"]);
     assert!(service.wait().unwrap().success());
     assert_eq!(bench.journal("cold-001").matches("\"rule\":\"pass\"").count(), 1);
     assert_eq!(board.unit(), None);
+}
+
+#[test]
+fn a_board_that_does_not_go_down_has_its_power_cut_which_is_written_down_before() {
+    let bench = Bench::new();
+    let hook = "next=$(dirname $0)/proc/sys/kernel/random/boot_id; echo 3f06b739-9e6f-4d8e-b4cd-0d9449a8b993 > $next";
+    let board = Board::new("true", "");
+    board.write("cut", hook);
+    let cycle = format!("[power]\ncycle = [\"sh\", \"{}\"]\n", board.path("cut").display());
+    board.add(&cycle);
+    run_cold(&bench, &board, 2, &[]).ends(3);
+    let said = board.boot_until_disarmed(&bench);
+    assert!(said[0].err.contains("still up 300ms after it was asked to; its power is cut"), "{}", said[0].err);
+    let journal = bench.journal("cold-001");
+    let at = |what: &str| journal.find(what).unwrap_or_else(|| panic!("no {what} in {journal}"));
+    assert!(at("\"reboot_asked\"") < at("\"hook\":\"power.cycle\"") && journal.contains("\"complete\""), "{journal}");
+    assert_eq!(journal.matches("\"prior_end\":\"planned\"").count(), 2, "{journal}");
 }
 
 #[test]
@@ -335,7 +355,7 @@ fn a_disk_that_takes_nothing_at_boot_is_told_in_run_and_nothing_reboots() {
     );
     let said = on_a_small_disk(&bench, 64 << 20, &script).expect("unshare and tmpfs are there");
     said.fails(0, &["read-only"]);
-    assert!(said.out.contains("trouble") && said.out.contains("the disk may be failing"), "{}", said.out);
+    assert!(said.says("trouble") && said.says("the disk may be failing"), "{}", said.out);
     let journal = fs::read_to_string(bench.path("full.kept/results/cold-001/journal.jsonl")).unwrap();
     assert_eq!(journal.matches("\"rule\":\"pass\"").count(), 2, "{journal}");
 }

@@ -23,7 +23,7 @@ fn a_fault_after_clean_nights_is_new_and_fixed_only_after_as_many_clean_trials_a
     let night = |more: &[&str]| -> Said {
         bench.run(&[&["nightly", file.as_str(), "-q", "--allow-root-workload"], more].concat())
     };
-    let says = |said: &Said, state: &str| assert!(said.out.contains(state), "{state} is not in\n{}", said.out);
+    let says = |said: &Said, state: &str| assert!(said.says(state), "{state} is not in\n{}", said.out);
     for state in ["UNKNOWN", "UNKNOWN", "STABLE_CLEAN"] {
         says(night(&[]).ends(0), state);
     }

@@ -24,7 +24,7 @@ fn the_plan_of_the_seed_has_its_cells_and_their_memory() {
     let text = bench.run(&["plan", "bnb-1936"]);
     text.ends(0);
     for megabytes in ["7089.4", "6883.9", "6816.8", "4913.6", "8408.5"] {
-        assert!(text.out.contains(megabytes), "{megabytes} is not in\n{}", text.out);
+        assert!(text.says(megabytes), "{megabytes} is not in\n{}", text.out);
     }
     assert!(!bench.results().exists(), "plan writes nothing");
 }
@@ -36,11 +36,11 @@ fn every_format_of_every_reader_works_on_one_run() {
     bench.run(&["run", &file]).ends(0);
     let report = bench.run(&["report"]);
     report.ends(0);
-    assert!(report.out.contains("0/2") && report.out.contains('%'), "a rate with its interval: {}", report.out);
+    assert!(report.says("0/2") && report.out.contains('%'), "a rate with its interval: {}", report.out);
     assert!(report.out.is_ascii() || !report.out.contains('\u{1b}'), "no colours into a pipe");
     assert!(bench.run(&["report", "--color", "always"]).out.contains('\u{1b}'));
     let markdown = bench.run(&["report", "two", "--format", "md"]);
-    assert!(markdown.ends(0).out.contains("| "), "{}", markdown.out);
+    assert!(markdown.ends(0).says("| "), "{}", markdown.out);
     for command in [&["report"][..], &["status"][..]] {
         let said = bench.run(&[command, &["--format", "json"]].concat());
         let json: serde_json::Value = serde_json::from_str(&said.ends(0).out).unwrap();
@@ -48,7 +48,7 @@ fn every_format_of_every_reader_works_on_one_run() {
     }
     let trial = &bench.results_of("two-001")[0].0;
     let explained = bench.run(&["explain", trial]);
-    assert!(explained.ends(0).out.contains("pass"), "{}", explained.out);
+    assert!(explained.ends(0).says("pass"), "{}", explained.out);
     bench.run(&["explain", "two-001", "c-nothing"]).fails(2, &["no trial"]);
     bench.run(&["report", "three"]).fails(2, &["no run three", "hint"]);
 }
@@ -83,7 +83,7 @@ fn trials_are_found_by_the_label_of_their_cell() {
     let several = bench.run(&["explain", "batch=2"]);
     several.fails(2, &["any of 2 trials of two-001", "-r001-a1  batch=2: pass", "-r002-a1  batch=2: pass"]);
     bench.run(&["run", &file, "--trials", "1"]).ends(0);
-    assert!(bench.run(&["explain", "baseline"]).ends(0).out.contains("baseline, round 1"));
+    assert!(bench.run(&["explain", "baseline"]).ends(0).says("baseline, round 1"));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_plan_says_beforehand_what_will_be_void() {
     let file = bench.write("after.toml", &matrix("after", 1, "prelude = \"256x256\"\n"));
     let said = bench.run(&["plan", &file]);
     let said = said.ends(0);
-    assert!(said.out.contains("void here") && said.out.contains("(prelude)"), "{}", said.out);
+    assert!(said.says("void here") && said.says("(prelude)"), "{}", said.out);
 }
 
 #[test]
@@ -125,10 +125,10 @@ fn a_lost_standard_error_changes_no_exit_code() {
 fn completions_and_help_are_there() {
     let bench = Bench::new();
     for shell in ["bash", "zsh", "fish"] {
-        assert!(bench.run(&["completions", shell]).ends(0).out.contains("jetfault"));
+        assert!(bench.run(&["completions", shell]).ends(0).says("jetfault"));
     }
     let help = bench.run(&["run", "--help"]);
-    assert!(help.ends(0).out.contains("Examples:"), "{}", help.out);
+    assert!(help.ends(0).says("Examples:"), "{}", help.out);
     bench.run(&["reprot"]).fails(2, &["'report'"]);
     bench.run(&[]).fails(2, &["Commands:", "Begin with:"]);
 }

@@ -90,10 +90,10 @@ fn what_this_build_cannot_do_is_void_with_its_reason() {
         "a reason is said once: {}",
         said.err
     );
-    assert!(said.out.contains("2 cells: 1 × void") && said.out.contains("baseline · batch=2"), "{}", said.out);
+    assert!(said.says("2 cells: 1 × void") && said.says("baseline · batch=2"), "{}", said.out);
     let journal = bench.journal("one-001");
     assert!(journal.contains("cannot-run-here") && !journal.contains("\"started\""), "{journal}");
-    assert!(said.out.contains("prelude"), "the report gives the reason: {}", said.out);
+    assert!(said.says("prelude"), "the report gives the reason: {}", said.out);
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn a_warm_trial_is_warmed_by_a_trial_that_is_not_counted() {
     let file = bench.write("warm.toml", &matrix("warm", 2, "start = \"warm\"\n"));
     let said = bench.run(&["run", &file, "--sysroot", board.root(), "--script", "done"]);
     said.ends(0);
-    assert!(said.out.contains("0/2"), "{}", said.out);
+    assert!(said.says("0/2"), "{}", said.out);
     let journal = bench.journal("warm-001");
     let roles: Vec<&str> = journal
         .lines()
@@ -248,7 +248,7 @@ fn a_warm_trial_is_warmed_by_a_trial_that_is_not_counted() {
     assert_eq!(journal.matches("\"warmed_by\"").count(), 2, "{journal}");
     assert_eq!(bench.results_of("warm-001").len(), 3);
     let plan = bench.run(&["plan", &file]);
-    assert!(plan.out.contains("warming") && plan.out.contains("256x256"), "{}", plan.out);
+    assert!(plan.says("warming") && plan.says("256x256"), "{}", plan.out);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn the_matrices_of_cold_starts_say_what_they_take_and_run_only_with_it() {
         let plan = bench.run(&["plan", matrix]);
         plan.ends(0);
         for words in [boots, "--allow-reboot --allow-power-mode", "one for each cold trial"] {
-            assert!(plan.out.contains(words), "{words:?} is not in\n{}", plan.out);
+            assert!(plan.says(words), "{words:?} is not in\n{}", plan.out);
         }
         let run = |allow: &[&str]| bench.run(&[&["run", matrix][..], &on_board, allow].concat());
         run(&["--allow-reboot"]).fails(2, &["switches its power mode", "--allow-power-mode"]);

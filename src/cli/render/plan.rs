@@ -123,6 +123,9 @@ fn needs(out: &mut String, plan: &Plan, style: &Style) {
     }
     let permissions: Vec<&str> = needs.permissions.iter().map(|permission| permission.as_str()).collect();
     fact(out, "permissions", if permissions.is_empty() { "none".to_owned() } else { permissions.join(" ") }.as_str());
+    if needs.root {
+        fact(out, "root", "needed: boots are carried on by a system service, and settings are the machine's (sudo)");
+    }
     if needs.power_mode_switches > 0 {
         fact(out, "power modes", &counted(needs.power_mode_switches, "change"));
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Plan;
 use crate::model::matrix::TrialsRule;
 use crate::model::quantity::Millis;
-use crate::model::settings::{Backend, ColdFrom, Settings, Start, WorkloadSettings};
+use crate::model::settings::{Backend, Clocks, ColdFrom, GpuPm, Settings, Start, Swap, WorkloadSettings};
 use crate::model::words::words;
 
 /// Seconds of a boot: about 60 from reset to login on an Orin Nano, and the delay of 30 before the first trial.
@@ -48,6 +48,9 @@ pub struct Needs {
     pub power_mode_switches: u64,
     /// Whether the board must have a power hook (`cold_from = "power"`).
     pub power_hook: bool,
+    /// Whether it must be run as root: boots take the boot service, and settings are the machine's.
+    #[serde(default)]
+    pub root: bool,
     /// What the command line must allow.
     pub permissions: Vec<Permission>,
     /// A rough duration in seconds: for each trial the work (24 ns a weight and iteration, or a minute for a command),
@@ -70,6 +73,10 @@ pub(super) fn needs(plan: &Plan) -> Needs {
     allow(Permission::PowerMode, any(|settings| settings.power_mode.is_some()));
     allow(Permission::DropCaches, any(|settings| settings.drop_caches));
     allow(Permission::InjectedFaults, plan.cells.iter().any(|cell| !cell.inject.is_empty()));
+    needs.root = needs.permissions.iter().any(|permission| *permission != Permission::InjectedFaults)
+        || any(|settings| {
+            settings.swap != Swap::Kept || settings.gpu_pm != GpuPm::Kept || settings.clocks != Clocks::Kept
+        });
     needs.power_hook = any(|settings| settings.start == Start::Cold && settings.cold_from == ColdFrom::Power);
     needs.seconds_assumed = any(|settings| matches!(settings.workload, WorkloadSettings::Command(_)));
 

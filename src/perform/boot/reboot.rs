@@ -66,17 +66,19 @@ impl Rebooter {
             RebootBy::Hook => self.cut_power(),
             RebootBy::Elsewhere | RebootBy::Person => Ok(()),
         }?;
-        match self.await_end(sysroot, here, &is_asked_to_end) {
-            Err(late) if !self.board.power.cycle.is_empty() && self.by != RebootBy::Hook => {
-                tracing::warn!("{late}; its power is cut");
-                self.cut_power()?;
-                self.await_end(sysroot, here, is_asked_to_end)
-            }
-            ended => ended,
-        }
+        self.await_end(sysroot, here, is_asked_to_end)
     }
 
-    fn cut_power(&self) -> Result<(), MachineError> {
+    /// Whether the power can be cut, where another method did not end the boot.
+    pub fn can_cut_power(&self) -> bool {
+        !self.board.power.cycle.is_empty() && !matches!(self.by, RebootBy::Hook | RebootBy::Person)
+    }
+
+    /// Cuts the power by the board's hook.
+    ///
+    /// # Errors
+    /// If the hook fails.
+    pub fn cut_power(&self) -> Result<(), MachineError> {
         command(&words(&self.board.power.cycle), self.board.power.timeout.to_duration())
     }
 

@@ -153,11 +153,18 @@ fn a_reboot_that_comes_is_noticed_and_one_that_fails_or_hangs_is_told() {
     assert!(why.contains("cannot reboot by `sh ") && why.contains("no rights"), "{why}");
     let why = rebooted("true", "").1.unwrap_err();
     assert!(why.contains("the machine is still up 300ms after it was asked to"), "{why}");
-    // What does not go down has its power cut, where that is possible.
-    let hook = "[power]\ncycle = [\"sh\", \"-c\", \"echo 3f06b739-9e6f-4d8e-b4cd-0d9449a8b993 > ROOT/proc/sys/kernel/random/boot_id\"]\n";
-    assert_eq!(rebooted("true", hook).1, Ok(()));
-    let why = rebooted("true", "[power]\ncycle = [\"sleep\", \"9\"]\ntimeout = \"100ms\"\n").1.unwrap_err();
+}
+
+#[test]
+fn a_power_hook_that_hangs_is_told_and_one_is_no_help_to_itself_or_to_a_person() {
+    let board = parse_board("[power]\ncycle = [\"sleep\", \"9\"]\ntimeout = \"100ms\"\n").unwrap();
+    let rebooter = |by| Rebooter::new(board.clone(), by);
+    let why = rebooter(RebootBy::Command).cut_power().unwrap_err().to_string();
     assert!(why.contains("reboot by `sleep 9`: no answer within 0.1 s"), "{why}");
+    for (by, can) in [(RebootBy::Command, true), (RebootBy::Hook, false), (RebootBy::Person, false)] {
+        assert_eq!(rebooter(by).can_cut_power(), can, "{by}");
+    }
+    assert!(!Rebooter::new(parse_board("").unwrap(), RebootBy::Command).can_cut_power());
 }
 
 #[test]

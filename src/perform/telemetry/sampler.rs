@@ -69,7 +69,9 @@ impl Sampler {
     fn trial(&mut self, log: &Log, gpu_load: GpuLoad, tasks: &Receiver<Task>) -> TelemetrySummary {
         match gpu_load {
             GpuLoad::Read if self.needs_tegrastats && self.tegrastats.is_none() => {
-                self.tegrastats = Tegrastats::start()
+                self.tegrastats = Tegrastats::start();
+                // One that cannot be started now is not asked for again at every trial.
+                self.needs_tegrastats = self.tegrastats.is_some();
             }
             GpuLoad::Read => {}
             // It reads the load by itself.

@@ -7,11 +7,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::decide::stats::Method;
 use crate::model::ids::DeviceId;
 
+mod trying;
+
+pub use trying::TryArgs;
+
 /// Reproduces, explains and bisects faults on NVIDIA Jetson boards, and says no more than the data supports.
 #[derive(Debug, Parser)]
 #[command(name = "jetfault", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 #[command(
-    after_help = "Begin with:\n  jetfault run quickstart        a tour without a GPU, in seconds\n  jetfault report                what it found\n  jetfault explain baseline      why a trial got its verdict\n\nExit codes: 0 no fault · 1 fault found · 2 usage or matrix · 3 undecided ·\n4 machine unfit · 5 held by another jetfault · 6 journal damaged · 70 bug ·\n128+n signal"
+    after_help = "Begin with:\n  jetfault try -- COMMAND ARGS   your own program, as often as you like\n  jetfault run quickstart        a tour without a GPU, in seconds\n  jetfault report                what it found\n  jetfault explain baseline      why a trial got its verdict\n\nExit codes: 0 no fault · 1 fault found · 2 usage or matrix · 3 undecided ·\n4 machine unfit · 5 held by another jetfault · 6 journal damaged · 70 bug ·\n128+n signal"
 )]
 pub struct Cli {
     /// What to do.
@@ -71,6 +75,11 @@ pub enum ColorWhen {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Try a command: repeat it, vary one thing at a time, and say how often it fails and how; no matrix needed
+    #[command(
+        after_help = "Examples:\n  jetfault try -- ./build-engine --dense nvfp4\n  jetfault try --trials 10 --vary cpus=0 --vary env:MALLOC_PERTURB_=165 -- ./build-engine\n  jetfault try --vary --dense=fp16,auto -- ./build-engine --dense nvfp4\n  jetfault try --cold --allow-reboot -- python3 -u load.py"
+    )]
+    Try(TryArgs),
     /// Run a matrix; finished trials are never repeated, an unfinished run of the same matrix is resumed
     #[command(
         after_help = "Examples:\n  jetfault run quickstart\n  jetfault run matrices/bnb-1936.toml --cell sequence=CBA --trials 1\n  jetfault run my.toml --set baseline.start=any --set workload.settle=1s"
@@ -154,8 +163,8 @@ pub enum Command {
 /// Which matrix, and what is changed in it.
 #[derive(Debug, Default, Args)]
 pub struct MatrixArgs {
-    /// Path of a matrix file, or the name of a shipped one: quickstart, command, bnb-1936, bnb-1936-small,
-    /// cold-start, power-modes, drill, llama-stack, storage-forensic
+    /// Path of a matrix file, or the name of a shipped one such as quickstart, command, bnb-1936 or edge-llm-nvfp4; a name
+    /// that is none lists them
     pub matrix: String,
     /// Only cells with these levels: axis=level,…, or a label such as baseline; may be repeated
     #[arg(long, value_name = "AXIS=LEVEL,…")]

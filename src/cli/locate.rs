@@ -14,7 +14,7 @@ use crate::model::matrix::{MATRIX_BYTES_MAX, did_you_mean};
 use crate::perform::store::{ResultsDir, RunDir, read_limited};
 
 /// The matrices that come with the binary.
-pub const SHIPPED: [(&str, &str); 9] = [
+pub const SHIPPED: [(&str, &str); 18] = [
     ("quickstart", include_str!("../../matrices/quickstart.toml")),
     ("storage-forensic", include_str!("../../matrices/storage-forensic.toml")),
     ("llama-stack", include_str!("../../matrices/llama-stack.toml")),
@@ -23,6 +23,15 @@ pub const SHIPPED: [(&str, &str); 9] = [
     ("bnb-1936-small", include_str!("../../matrices/bnb-1936-small.toml")),
     ("cold-start", include_str!("../../matrices/cold-start.toml")),
     ("power-modes", include_str!("../../matrices/power-modes.toml")),
+    ("edge-llm-nvfp4", include_str!("../../matrices/edge-llm-nvfp4.toml")),
+    ("bnb-python", include_str!("../../matrices/bnb-python.toml")),
+    ("llama-moe-hang", include_str!("../../matrices/llama-moe-hang.toml")),
+    ("trt-v-tensor", include_str!("../../matrices/trt-v-tensor.toml")),
+    ("vllm-fifth-request", include_str!("../../matrices/vllm-fifth-request.toml")),
+    ("ollama-page-cache", include_str!("../../matrices/ollama-page-cache.toml")),
+    ("wheel-without-kernel", include_str!("../../matrices/wheel-without-kernel.toml")),
+    ("two-instances", include_str!("../../matrices/two-instances.toml")),
+    ("engine-without-file", include_str!("../../matrices/engine-without-file.toml")),
     ("drill", include_str!("../../matrices/drill.toml")),
 ];
 

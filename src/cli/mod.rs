@@ -14,6 +14,10 @@ pub mod progress;
 
 pub mod plan;
 
+pub mod prepare;
+
+pub mod trying;
+
 pub mod bisect;
 
 pub mod campaign;
@@ -129,6 +133,7 @@ fn answer(args: &[OsString]) -> Exit {
 fn perform(cli: &Cli) -> Outcome {
     let global = &cli.global;
     match &cli.command {
+        Command::Try(args) => trying::trying(args, global),
         Command::Run(args) => run::run(args, global),
         Command::Plan(args) => plan::plan(args, global),
         Command::Resume(args) => run::resume(args, global),

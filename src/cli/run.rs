@@ -29,6 +29,7 @@ use crate::cli::locate::{self, MatrixSource};
 use crate::cli::nightly;
 use crate::cli::output;
 use crate::cli::plan::make_plan;
+use crate::cli::prepare::prepare;
 use crate::cli::progress::{Loudness, Progress};
 use crate::cli::read;
 use crate::decide::classify::signal_name;
@@ -54,10 +55,10 @@ use crate::perform::store::{FirstFiles, ResultsDir, RunDir, names};
 
 use self::agenda::{agenda, provenance};
 use self::failures::store_failure;
-use self::permissions::{allowed, check_permissions};
 use self::place::{Found, Locks, find, open_results};
 
 pub use self::failures::run_failure;
+pub(super) use self::permissions::{allowed, check_permissions};
 pub use self::place::machine_dirs;
 
 /// `jetfault run MATRIX`.
@@ -393,10 +394,12 @@ impl Part<'_> {
             Some(asked) => campaign::cache(self.results, &campaign::matrix(run, plan)?, asked),
             None => None,
         };
+        let (prepared, made) = prepare(self.results, run, plan, (opened, &self.harness.path, &self.signal), global)?;
         let setting = Setting {
             sysroot,
             here: self.here.clone(),
             tools,
+            prepared,
             used: self.used.clone(),
             revisions,
             at_boot: self.at_boot.clone(),
@@ -415,6 +418,7 @@ impl Part<'_> {
             self.is_asked_for = true;
             greet(&mut runner, run, opened, &self.harness, global).map_err(failed)?;
         }
+        made.into_iter().try_for_each(|made| runner.note(Event::Set(made.into()))).map_err(failed)?;
         let is_closed = matches!(runner.state().phase, Phase::Closed(_));
         if self.boots.are_served() && self.start == StartedBy::Person && !is_closed {
             return Ok(Carriage::Served);

@@ -1,7 +1,7 @@
 //! Which trial comes next: cells in randomised blocks, repeats at the end of a block, cells set aside.
 
 use crate::decide::arrange::Asked;
-use crate::decide::order::{gather, shuffle};
+use crate::decide::order::{behind_needs, gather, shuffle};
 use crate::decide::plan::{Cell, CellRole, Plan, mode_to_hold};
 use crate::decide::stopping::{Decisions, Stops};
 use crate::model::capability::{BuildCapabilities, cannot};
@@ -75,6 +75,8 @@ pub struct AgendaCell {
     pub from_power: bool,
     /// The power mode, as the matrix says it.
     pub power_mode: Option<String>,
+    /// The index of the cell whose artifacts it works with, which comes before it in each block.
+    pub needs: Option<u32>,
     /// What it asks of the machine's settings, as this machine says it.
     pub asked: Asked,
     /// Whether clean page cache is dropped before each trial.
@@ -109,6 +111,7 @@ impl Agenda {
                 start: cell.settings.start,
                 from_power: cell.settings.cold_from == ColdFrom::Power,
                 power_mode: cell.settings.power_mode.clone(),
+                needs: plan.needed_by(index),
                 asked,
                 drop_caches: cell.settings.drop_caches,
                 uses_gpu,
@@ -145,6 +148,7 @@ impl Agenda {
             let cell = &self.cells[index as usize];
             mode_to_hold(cell.start, cell.power_mode.as_deref())
         });
+        behind_needs(&mut order, |index| self.cells[index as usize].needs);
         order
     }
 
@@ -414,6 +418,7 @@ mod tests {
             start: Start::Any,
             from_power: false,
             power_mode: None,
+            needs: None,
             asked: Asked::new(),
             drop_caches: false,
             uses_gpu: true,

@@ -289,6 +289,14 @@ fn of_machine(outcome: &Outcome, observed: &mut Vec<Seen>) {
     if let Fact::Known(kills @ 1..) = outcome.oom_kills {
         observed.push(seen("killed for memory", format!("{kills} processes of the machine")));
     }
+    if let Some(crash) = &outcome.crash {
+        let threads = std::iter::once(&crash.thread).chain(&crash.others);
+        for thread in threads {
+            let frames: Vec<String> = thread.frames.iter().map(ToString::to_string).collect();
+            let what = if std::ptr::eq(thread, &crash.thread) { "crashed thread" } else { "threads" };
+            observed.push(seen(what, format!("{} {} at {}", thread.count, thread.name, frames.join(" ← "))));
+        }
+    }
     if let Some(hang) = &outcome.hang {
         let words = format!("{}, {} ms of processor time in {} ms", hang.kind, hang.cpu_ms, hang.apart_ms);
         observed.push(seen("hang", words));
@@ -307,6 +315,8 @@ fn ended_by_words(ended_by: EndedBy) -> &'static str {
     match ended_by {
         EndedBy::Timeout => "the whole trial took longer than its timeout",
         EndedBy::StageTimeout => "no change of stage within the stage timeout",
+        EndedBy::SilenceTimeout => "no output within the silence timeout",
+        EndedBy::Served => "nothing more was to be asked of it",
         EndedBy::Stop => "a person asked it to stop",
         EndedBy::Protocol => "the child broke the protocol",
         EndedBy::Companion => "its companion failed",

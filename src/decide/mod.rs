@@ -15,7 +15,13 @@ pub mod arrange;
 
 pub mod agenda;
 
+pub mod attempt;
+
 pub mod classify;
+
+pub mod crash;
+
+pub mod hypotheses;
 
 pub mod evidence;
 

@@ -77,6 +77,30 @@ pub fn gather<K: PartialEq>(order: &mut [u32], key: impl Fn(u32) -> Option<K>) {
     }
 }
 
+/// Moves every item behind the one that it needs, if that is in `order` too; all others keep their order.
+///
+/// Needs are chains, never circles: an item is named only after the one it needs.
+pub fn behind_needs(order: &mut Vec<u32>, needs: impl Fn(u32) -> Option<u32>) {
+    if order.iter().all(|&item| needs(item).is_none()) {
+        return;
+    }
+    let (mut placed, mut waiting): (Vec<u32>, Vec<u32>) = (Vec::with_capacity(order.len()), Vec::new());
+    for &item in order.iter() {
+        let is_free = needs(item).is_none_or(|needed| placed.contains(&needed) || !order.contains(&needed));
+        if !is_free {
+            waiting.push(item);
+            continue;
+        }
+        placed.push(item);
+        while let Some(at) = waiting.iter().position(|&item| needs(item).is_some_and(|needed| placed.contains(&needed)))
+        {
+            placed.push(waiting.remove(at));
+        }
+    }
+    placed.append(&mut waiting);
+    *order = placed;
+}
+
 /// A uniform number below `bound` (at least 1), by rejection: a remainder alone would favour small numbers.
 fn below(random: &mut ChaCha8Rng, bound: u64) -> u64 {
     let rest = (u64::MAX % bound + 1) % bound;
@@ -91,6 +115,22 @@ fn below(random: &mut ChaCha8Rng, bound: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_needs_another_comes_behind_it_and_nobody_else_moves() {
+        let needs = |item: u32| match item {
+            5 => Some(2),
+            6 => Some(5),
+            7 => Some(99),
+            _ => None,
+        };
+        let mut order = vec![6, 7, 1, 5, 3, 2, 4];
+        behind_needs(&mut order, needs);
+        assert_eq!(order, [7, 1, 3, 2, 5, 6, 4]);
+        let mut free = vec![3, 1, 2];
+        behind_needs(&mut free, needs);
+        assert_eq!(free, [3, 1, 2]);
+    }
 
     #[test]
     fn the_order_of_a_block_never_changes() {

@@ -336,7 +336,19 @@ impl Plan {
             let settings = &self.cells[index as usize].settings;
             mode_to_hold(settings.start, settings.power_mode.as_deref())
         });
+        crate::decide::order::behind_needs(&mut order, |index| self.needed_by(index as usize));
         order
+    }
+
+    /// The index of the cell whose artifacts the cell at `index` works with.
+    pub fn needed_by(&self, index: usize) -> Option<u32> {
+        let needed = self.cells.get(index)?.settings.needs()?;
+        self.cells.iter().position(|cell| cell.id == *needed).and_then(|index| u32::try_from(index).ok())
+    }
+
+    /// Whether another cell works with the artifacts of the cell `id`.
+    pub fn is_needed(&self, id: &CellId) -> bool {
+        self.cells.iter().any(|cell| cell.settings.needs() == Some(id))
     }
 
     /// Fills in the predicted peaks of the cells.

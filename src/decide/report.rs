@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::decide::agenda::Agenda;
+use crate::decide::hypotheses::{self, Hypothesis};
 use crate::decide::plan::{CellRole, Plan};
 use crate::decide::result::TrialResult;
 use crate::decide::run::{Phase, RunState};
@@ -74,6 +75,9 @@ pub struct Report {
     pub faults: Vec<FaultRow>,
     /// How many more there were.
     pub faults_left_out: u64,
+    /// What the run says of the usual explanations; empty without a fault.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hypotheses: Vec<Hypothesis>,
 }
 
 impl Report {
@@ -275,6 +279,7 @@ pub struct ReportFold<'p> {
     warming: Uncounted,
     faults: Vec<FaultRow>,
     faults_left_out: u64,
+    hypotheses: hypotheses::Fold,
     decisions: Vec<DecisionReport>,
     interval: Option<Method>,
 }
@@ -289,6 +294,7 @@ impl<'p> ReportFold<'p> {
             warming: Uncounted::default(),
             faults: Vec::new(),
             faults_left_out: 0,
+            hypotheses: hypotheses::Fold::default(),
             decisions: Vec::new(),
             interval: None,
         }
@@ -325,6 +331,9 @@ impl<'p> ReportFold<'p> {
         if result.judgement.verdict.counted() != Counted::Fault {
             return Ok(());
         }
+        if cell.role == CellRole::Sample {
+            self.hypotheses.add(result);
+        }
         if self.faults.len() < FAULT_ROWS_MAX {
             self.faults.push(FaultRow::of(result, &cell.label, provenance));
         } else {
@@ -355,6 +364,7 @@ impl<'p> ReportFold<'p> {
             schema: REPORT_SCHEMA.to_owned(),
             headlines: headline::headlines(&cells, &run.standing),
             controls_failed,
+            hypotheses: self.hypotheses.finish(&cells),
             untested: cells.iter().filter(|cell| cell.counted() == 0).map(untested).collect(),
             cells,
             warming: self.warming,

@@ -7,7 +7,8 @@
 use super::linear4bit_program::LAYERS_MAX;
 use super::settings::{
     AllocatorKind, Backend, Clocks, ColdFrom, CommandSettings, Companion, EnvOp, GpuPm, Init, KernelSet, Layer,
-    Linear4bitSettings, Observer, Prelude, QuantType, Settings, Start, StreamKind, Swap, WarmupShape, WorkloadSettings,
+    Linear4bitSettings, Observer, OutputOracle, Prelude, QuantType, Settings, Start, StreamKind, Swap, WarmupShape,
+    WorkloadSettings,
 };
 use super::template::{RunTimeHole, Template};
 use super::verdict::STAGE_BYTES_MAX;
@@ -38,11 +39,13 @@ words! {
         Loads = "loads",
         /// A memory limit for the trial.
         MemoryMax = "memory-max",
-        /// Core dumps and debuggers.
+        /// Running the process under a debugger.
+        Debugger = "debugger",
+        /// Seeing a fatal signal before the process does.
         Observer = "observer",
         /// MXFP4 and INT4.
         OtherFormats = "other-formats",
-        /// Checking output by pattern or by what it must not contain.
+        /// Checking output by pattern, by numbers or by what it must not contain.
         OutputPatterns = "output-patterns",
         /// Switching the board's power off and on.
         PowerHook = "power-hook",
@@ -78,6 +81,9 @@ const THIS: &[Capability] = &[
     Capability::DriverAllocators,
     Capability::DropCaches,
     Capability::GpuPm,
+    Capability::MemoryMax,
+    Capability::Observer,
+    Capability::OutputPatterns,
     Capability::PowerHook,
     Capability::PowerMode,
     Capability::Stack,
@@ -228,8 +234,11 @@ fn surroundings(settings: &Settings, lacking: &mut Lacking) {
     lacking.needs(Capability::MemoryMax, memory_max.is_some(), || {
         format!("limit the trial's memory (memory_max = \"{}\")", memory_max.unwrap_or_default())
     });
-    lacking.needs(Capability::Observer, *observer != Observer::None, || {
+    lacking.needs(Capability::Observer, *observer == Observer::Core, || {
         format!("observe the process (observer = \"{observer}\")")
+    });
+    lacking.needs(Capability::Debugger, *observer == Observer::Gdb, || {
+        format!("run the process under a debugger (observer = \"{observer}\")")
     });
     other_programs(companion.as_ref(), prelude.as_ref(), lacking);
     lacking.needs(Capability::Identity, !identity.is_empty() || names_a_revision(settings), || {
@@ -249,10 +258,23 @@ fn other_programs(companion: Option<&Companion>, prelude: Option<&Prelude>, lack
 }
 
 fn command_needs(settings: &Settings, command: &CommandSettings, lacking: &mut Lacking) {
-    let CommandSettings { argv: _, artifacts: _, cwd: _, expect_output, loads } = command;
+    let CommandSettings {
+        expect_output,
+        loads,
+        argv: _,
+        artifacts: _,
+        cwd: _,
+        exit_codes: _,
+        needs: _,
+        output: _,
+        prepare: _,
+        server: _,
+    } = command;
+    let OutputOracle { contains: _, lacks, numbers, regex } = expect_output;
+    let has_patterns = lacks.is_some() || regex.is_some() || !numbers.is_empty();
     lacking.needs(Capability::Loads, !loads.is_empty(), || "check which libraries a command maps (loads)".into());
-    lacking.needs(Capability::OutputPatterns, expect_output.lacks.is_some() || expect_output.regex.is_some(), || {
-        "check what output must match or must not contain (expect_output.regex, expect_output.lacks)".into()
+    lacking.needs(Capability::OutputPatterns, has_patterns, || {
+        "check what output must match or must not contain (expect_output)".into()
     });
     lacking.needs(Capability::RepeatedCommand, settings.iterations > 1, || {
         format!("run a command {} times in one trial (iterations)", settings.iterations)
@@ -331,7 +353,7 @@ fn names_a_revision(settings: &Settings) -> bool {
     let names = |template: &Template| {
         template.run_time_holes().any(|hole| match hole {
             RunTimeHole::RevSrc | RunTimeHole::RevDir | RunTimeHole::RevId => true,
-            RunTimeHole::MatrixDir | RunTimeHole::TrialDir => false,
+            RunTimeHole::MatrixDir | RunTimeHole::NeedsDir | RunTimeHole::PreparedDir | RunTimeHole::TrialDir => false,
         })
     };
     let in_env = settings.env.values().flatten().any(|operation| match operation {
@@ -339,9 +361,7 @@ fn names_a_revision(settings: &Settings) -> bool {
         EnvOp::Unset => false,
     });
     let in_command = match &settings.workload {
-        WorkloadSettings::Command(CommandSettings { argv, artifacts, cwd, loads, .. }) => {
-            argv.iter().chain(artifacts).chain(cwd).chain(loads).any(names)
-        }
+        WorkloadSettings::Command(command) => command.templates().any(names),
         WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_) => false,
     };
     in_env || in_command

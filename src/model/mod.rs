@@ -26,6 +26,8 @@ pub mod matrix;
 
 pub mod verdict;
 
+pub mod crash;
+
 pub mod outcome;
 
 pub mod hang;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::evidence::Fact;
 use crate::model::kernel_log::KernelFinding;
 
+use crate::model::crash::Crash;
 use crate::model::hang::Hang;
 use crate::model::protocol::{Failure, Mismatch};
 use crate::model::telemetry::TelemetrySummary;
@@ -39,6 +40,10 @@ pub enum EndedBy {
     Timeout,
     /// No change of stage for `stage_timeout`.
     StageTimeout,
+    /// No output for `silence_timeout`.
+    SilenceTimeout,
+    /// It served all that was asked of it, or failed to.
+    Served,
     /// A person asked the harness to stop (Ctrl-C, SIGTERM, SIGHUP, `jetfault stop`).
     Stop,
     /// The child broke the protocol, and what follows cannot be trusted.
@@ -137,6 +142,9 @@ pub enum KnownText {
 pub struct Outcome {
     /// How the process ended.
     pub exit: Exit,
+    /// Whether a command's exit code is one of those that its matrix calls a success; absent where that is 0 alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_expected: Option<bool>,
     /// Why the harness ended it, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<EndedBy>,
@@ -208,6 +216,13 @@ pub struct Outcome {
     /// What the child was doing when a deadline ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hang: Option<Hang>,
+    /// Where the child was when a fatal signal met it, if somebody looked (`observer = "core"`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crash: Option<Box<Crash>>,
+    /// Whether the kernel tells of processes that die of a fault of their own (`debug.exception-trace`); asked only of
+    /// such a trial. Where it does not, its silence says nothing.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub exception_trace: Fact<bool>,
     /// Known texts in the child's output, in the order in which each came first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_texts: Vec<KnownText>,
@@ -229,6 +244,7 @@ impl Outcome {
     pub fn of(exit: Exit) -> Self {
         Self {
             exit,
+            exit_expected: None,
             ended_by: None,
             last_reply: None,
             stage: None,
@@ -253,6 +269,8 @@ impl Outcome {
             kernel_marker: Fact::Absent,
             kernel_lost: 0,
             hang: None,
+            crash: None,
+            exception_trace: Fact::Absent,
             known_texts: Vec::new(),
             suspended_ms: 0,
         }

@@ -226,6 +226,40 @@ fn scale(number: &str, size: u64) -> Option<u64> {
     Some(total)
 }
 
+/// A number that is neither infinite nor NaN, so that it equals itself and has a form in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Finite(f64);
+
+impl Finite {
+    /// `number`, if it is finite.
+    pub fn new(number: f64) -> Option<Self> {
+        number.is_finite().then_some(Self(number))
+    }
+
+    /// The number.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+// NaN, the only number that differs from itself, is none of these.
+impl Eq for Finite {}
+
+impl TryFrom<f64> for Finite {
+    type Error = QuantityError;
+    fn try_from(number: f64) -> Result<Self, Self::Error> {
+        let error = || QuantityError { what: "number", expected: "a finite one", text: number.to_string() };
+        Self::new(number).ok_or_else(error)
+    }
+}
+
+impl From<Finite> for f64 {
+    fn from(value: Finite) -> f64 {
+        value.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

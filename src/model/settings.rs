@@ -22,14 +22,16 @@ mod command;
 mod companion;
 mod dimensions;
 mod linear4bit;
+mod server;
 
-pub use command::{CommandSettings, Keep, Metric, OutputOracle, StagePattern};
+pub use command::{CommandSettings, Keep, Metric, NumberRange, OutputKind, OutputOracle, StagePattern};
 pub use companion::{Companion, CompanionLoad, CompanionProgram, CompanionWhen};
 pub use dimensions::{Batch, Blocksize, DimensionError, Shape};
 pub use linear4bit::{
     AllocatorKind, Backend, Check, FloatType, Gc, Hygiene, HygieneStep, Init, KernelSet, Layer, Linear4bitSettings,
     Passage, QuantType, StackSettings, Storage, StreamKind, WARMUP_SIDE_MAX, WarmupShape,
 };
+pub use server::{REQUESTS_MAX, Ready, Server};
 
 /// The canonical settings of a cell, and how it is watched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -133,9 +135,21 @@ pub struct Watch {
     /// Figures read from the output of a command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Metric>,
+    /// How long what makes `{prepared.dir}` may take; an hour if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepare_timeout: Option<Limit>,
+    /// How long a server may take until it is ready.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ready_timeout: Limit,
+    /// How long a request to a server may take.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub request_timeout: Limit,
     /// How long the machine is watched after the child ended, still on the trial's account; see [`Watch::settle_on`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle: Option<Millis>,
+    /// No output of a command for so long is a hang.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub silence_timeout: Limit,
     /// No change of stage for so long is a hang.
     pub stage_timeout: Limit,
     /// The stages of a command, in order; a worker reports its own.
@@ -212,6 +226,14 @@ impl Settings {
     /// The id of the cell with these settings.
     pub fn cell_id(&self) -> CellId {
         CellId::of(&self.canonical_json())
+    }
+
+    /// The cell whose artifacts this one works with.
+    pub fn needs(&self) -> Option<&CellId> {
+        match &self.workload {
+            WorkloadSettings::Command(command) => command.needs.as_ref(),
+            WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_) => None,
+        }
     }
 
     /// The 4-bit settings, for the two workloads that have them.

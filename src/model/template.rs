@@ -16,6 +16,10 @@ words! {
     RunTimeHole {
         /// The directory of the matrix file.
         MatrixDir = "matrix.dir",
+        /// The directory of the trial whose artifacts this one works with.
+        NeedsDir = "needs.dir",
+        /// The directory that `prepare` made.
+        PreparedDir = "prepared.dir",
         /// The directory of the trial, fresh and empty.
         TrialDir = "trial.dir",
         /// The checkout of the revision under test, a worktree.

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::decide::classify::classify;
 use crate::model::journal::Invoker;
 use crate::model::outcome::{EndedBy, Exit, Outcome};
-use crate::model::settings::CompanionWhen;
+use crate::model::settings::{CompanionWhen, Observer};
 use crate::perform::processes::RunMark;
 use crate::perform::supervise::{
-    Child, ChildEvent, CompanionMark, Deadlines, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, Supervisor,
+    Child, ChildEvent, Deadlines, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SideMark, Supervisor,
 };
 
 /// The note of an outcome in which the companion stands; its metrics begin with it.
@@ -61,7 +61,7 @@ pub(super) struct Companion {
     name: String,
     when: CompanionWhen,
     tells_stages: bool,
-    mark: CompanionMark,
+    mark: SideMark,
     /// Its own directory, for its output.
     dir: PathBuf,
     state: State,
@@ -79,7 +79,7 @@ enum State {
 
 impl Companion {
     /// The companion of the trial with `mark`, whose output goes into `dir`.
-    pub(super) fn new(plan: CompanionPlan, mark: CompanionMark, dir: &Path) -> Self {
+    pub(super) fn new(plan: CompanionPlan, mark: SideMark, dir: &Path) -> Self {
         let CompanionPlan { name, program, when, tells_stages } = plan;
         Self { name, when, tells_stages, mark, dir: dir.to_owned(), state: State::Waiting(program) }
     }
@@ -119,9 +119,11 @@ impl Companion {
             environment: surroundings.environment.to_vec(),
             deadlines: Deadlines { settle: Duration::ZERO, ..Deadlines::new(FOR_EVER) },
             output_bytes_max: OUTPUT_BYTES_MAX,
+            group: None,
+            observer: Observer::None,
             invoker: Some(surroundings.invoker),
         };
-        match supervisor.start_companion(&self.mark, launch) {
+        match supervisor.start_aside(&self.mark, launch) {
             Ok(child) => {
                 let since = Instant::now();
                 let child = Box::new(child);

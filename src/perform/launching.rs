@@ -11,15 +11,18 @@ use crate::model::ids::TrialId;
 use crate::model::injection::MachineFault;
 use crate::model::journal::Invoker;
 use crate::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
+use crate::model::quantity::Limit;
 use crate::model::settings::{
-    Backend, Breadcrumbs, CommandSettings, Companion, CompanionProgram, Settings, WorkloadSettings,
+    Backend, Breadcrumbs, CommandSettings, Companion, CompanionProgram, OutputOracle, Ready, Server, Settings,
+    WorkloadSettings,
 };
 use crate::model::template::{RunTimeHole, Template};
 use crate::model::verdict::StageName;
+use crate::perform::client::ClientPlan;
 use crate::perform::companion::CompanionPlan;
 use crate::perform::environment::changes;
 use crate::perform::revisions::RevisionDirs;
-use crate::perform::supervise::{CommandLine, Deadlines, EnvChange, GRACE, KILL_WAIT, Program};
+use crate::perform::supervise::{CommandLine, Deadlines, EnvChange, Expectation, GRACE, KILL_WAIT, Program};
 
 /// The most memory that one compiled pattern may take, in bytes.
 const REGEX_BYTES_MAX: usize = 1 << 20;
@@ -35,6 +38,10 @@ pub struct TrialContext<'a> {
     pub trial_dir: &'a Path,
     /// The directory of the matrix file.
     pub matrix_dir: &'a str,
+    /// The directory of the trial whose artifacts it works with; empty if there is none.
+    pub needs_dir: &'a Path,
+    /// The directory that its `prepare` made; empty if there is none.
+    pub prepared_dir: &'a str,
     /// As whom it runs.
     pub invoker: &'a Invoker,
     /// Whether a GPU may be used on this machine.
@@ -98,6 +105,33 @@ pub fn companion(cell: &Cell, context: TrialContext<'_>) -> Result<Option<Compan
     Ok(Some(CompanionPlan { name, program, when: *when, tells_stages }))
 }
 
+/// What is asked of the program of a trial, if it is a server.
+///
+/// # Errors
+/// In words, if something that only the machine knows cannot be filled in.
+pub fn client(cell: &Cell, context: TrialContext<'_>) -> Result<Option<ClientPlan>, String> {
+    let WorkloadSettings::Command(CommandSettings { server: Some(Server { ready, requests }), cwd, .. }) =
+        &cell.settings.workload
+    else {
+        return Ok(None);
+    };
+    let cwd = cwd.as_ref().map(|cwd| resolve(cwd, context)).transpose()?;
+    let request = |request: &Vec<Template>| -> Result<Program, String> {
+        let argv = request.iter().map(|word| resolve(word, context)).collect::<Result<_, _>>()?;
+        Ok(Program::Command(CommandLine { argv, cwd: cwd.clone(), ..CommandLine::default() }))
+    };
+    let patience = |limit: Limit| limit.millis().map(|millis| millis.to_duration());
+    Ok(Some(ClientPlan {
+        port: match ready {
+            Ready::Port(port) => Some(*port),
+            Ready::Regex(_) => None,
+        },
+        requests: requests.iter().map(request).collect::<Result<_, _>>()?,
+        ready_timeout: patience(cell.settings.watch.ready_timeout),
+        request_timeout: patience(cell.settings.watch.request_timeout),
+    }))
+}
+
 fn command_line(
     settings: &Settings,
     command: &CommandSettings,
@@ -119,8 +153,26 @@ fn command_line(
         stages: watch.stages.iter().map(stage).collect::<Result<_, _>>()?,
         metrics: watch.metrics.iter().map(metric).collect::<Result<_, _>>()?,
         artifacts: all(&command.artifacts)?,
-        expect_output: command.expect_output.contains.iter().cloned().collect(),
+        exit_codes: command.exit_codes.clone(),
+        expect_output: expectations(&command.expect_output)?,
+        output: command.output,
+        ready: match &command.server {
+            Some(Server { ready: Ready::Regex(pattern), .. }) => Some(regex(pattern)?),
+            Some(Server { ready: Ready::Port(_), .. }) | None => None,
+        },
     })
+}
+
+fn expectations(oracle: &OutputOracle) -> Result<Vec<Expectation>, String> {
+    let OutputOracle { contains, lacks, numbers, regex: pattern } = oracle;
+    let mut expectations: Vec<Expectation> = Vec::new();
+    expectations.extend(contains.iter().cloned().map(Expectation::Contains));
+    expectations.extend(lacks.iter().cloned().map(Expectation::Lacks));
+    if let Some(pattern) = pattern {
+        expectations.push(Expectation::Matches(regex(pattern)?));
+    }
+    expectations.extend(numbers.iter().map(|(name, range)| Expectation::Number(name.clone(), *range)));
+    Ok(expectations)
 }
 
 fn regex(pattern: &str) -> Result<Regex, String> {
@@ -135,6 +187,8 @@ fn resolve(template: &Template, context: TrialContext<'_>) -> Result<String, Str
 fn fill(hole: RunTimeHole, context: TrialContext<'_>) -> String {
     match hole {
         RunTimeHole::MatrixDir => context.matrix_dir.to_owned(),
+        RunTimeHole::NeedsDir => context.needs_dir.display().to_string(),
+        RunTimeHole::PreparedDir => context.prepared_dir.to_owned(),
         RunTimeHole::TrialDir => context.trial_dir.display().to_string(),
         // Cells without a prepared revision are set aside before they get here.
         RunTimeHole::RevSrc => context.revision.map(|(_, at)| at.src.display().to_string()).unwrap_or_default(),
@@ -166,6 +220,7 @@ pub fn deadlines(settings: &Settings, gpu: bool) -> Deadlines {
     Deadlines {
         timeout: watch.timeout.millis().map_or(FOR_EVER, |timeout| timeout.to_duration()),
         stage_timeout: watch.stage_timeout.millis().map(|timeout| timeout.to_duration()),
+        silence_timeout: watch.silence_timeout.millis().map(|timeout| timeout.to_duration()),
         grace: GRACE,
         kill_wait: KILL_WAIT,
         settle: watch.settle_on(device).to_duration(),

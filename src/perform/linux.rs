@@ -1,7 +1,7 @@
 //! The real machine: store, host and supervisor behind the one trait that the runner knows.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, chown};
@@ -15,6 +15,7 @@ use rustix::fs::syncfs;
 
 use crate::decide::classify::classify;
 use crate::decide::clearance::Clearance;
+use crate::decide::crash::telling_frame;
 use crate::decide::plan::Plan;
 use crate::decide::prepare::{Look, Survey};
 use crate::model::board::RebootBy;
@@ -22,12 +23,17 @@ use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Hooked, Invoker, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
-use crate::model::outcome::EndedBy;
+use crate::model::matrix::Tool;
+use crate::model::outcome::{EndedBy, Outcome};
+use crate::model::quantity::Bytes;
 use crate::model::settings::{Backend, GpuPm, Keep, Settings, Telemetry};
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
+use crate::perform::artifacts::{Artifacts, offer, offered};
 use crate::perform::boot::{AtBoot, Rebooter};
+use crate::perform::client::{Client, PERIOD};
 use crate::perform::companion::{Companion, Surroundings};
+use crate::perform::debugger;
 use crate::perform::evidence;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
 use crate::perform::host::{self, Sysroot};
@@ -35,15 +41,15 @@ use crate::perform::injector::{Injector, Moment};
 use crate::perform::journal::Durable;
 use crate::perform::launching::{self, TrialContext};
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
+use crate::perform::memory_group::MemoryGroup;
 use crate::perform::orphans::end_orphans;
+use crate::perform::prepare::Prepared;
 use crate::perform::processes::RunMark;
 use crate::perform::revisions::{RevisionCache, RevisionDirs};
 use crate::perform::settings::{Reach, Switched, Tools, drop_page_cache, page_cache};
 use crate::perform::start_state::UsedMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
-use crate::perform::supervise::{
-    Child, CompanionMark, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, Supervisor,
-};
+use crate::perform::supervise::{Child, EnvChange, Launch, OUTPUT_BYTES_MAX, SETTLE_STAGE, SideMark, Supervisor};
 use crate::perform::survey::survey;
 use crate::perform::telemetry::GpuLoad;
 use crate::perform::witness::{Sampling, Witness};
@@ -64,6 +70,16 @@ pub struct Linux<'a> {
     child: Option<Child>,
     witness: Witness,
     companion: Option<Companion>,
+    client: Option<Client>,
+    /// The signals and places of crashes that a debugger looked at.
+    crashes_seen: BTreeSet<(i32, String)>,
+    prepared: Prepared,
+    /// The control group of the trial, if it has one of its own.
+    group: Option<MemoryGroup>,
+    /// Whether another cell works with the artifacts of the trial's.
+    is_needed: bool,
+    /// The trial whose child was started last.
+    trial: Option<TrialId>,
     /// The changes that the cell of the trial makes to the environment.
     environment: Vec<EnvChange>,
     artifacts: Artifacts,
@@ -96,6 +112,8 @@ pub struct Setting {
     pub here: BootId,
     /// The programs that change the machine.
     pub tools: Tools,
+    /// What commands prepared for the trials.
+    pub prepared: Prepared,
     /// The mark that a trial used the GPU.
     pub used: UsedMark,
     /// The boot, if the boot service started the harness: then a trial may have to wait.
@@ -141,6 +159,12 @@ impl<'a> Linux<'a> {
             supervisor,
             child: None,
             companion: None,
+            client: None,
+            crashes_seen: BTreeSet::new(),
+            prepared: setting.prepared,
+            group: None,
+            is_needed: false,
+            trial: None,
             environment: Vec::new(),
             artifacts: Artifacts::default(),
             injector: Injector::new(run.file(names::INJECTED)),
@@ -177,12 +201,19 @@ impl<'a> Linux<'a> {
         let trial_dir = self.trial_dir(trial);
         make_trial_dir(&trial_dir, &self.invoker)?;
         let gpu = self.sysroot.has_gpu_nodes();
+        let needs_dir = match cell.settings.needs() {
+            Some(needed) => self.trial_dir(&offered(&self.run.path, needed).map_err(io::Error::other)?),
+            None => PathBuf::new(),
+        };
+        let prepared_dir = self.prepared.dir_for(&cell.settings, &self.matrix_dir).map_err(io::Error::other)?;
         let revision = self.revision(&cell.settings.identity)?;
         let context = TrialContext {
             trial,
             seed: self.plan.seed,
             trial_dir: &trial_dir,
             matrix_dir: &self.matrix_dir,
+            needs_dir: &needs_dir,
+            prepared_dir: &prepared_dir,
             invoker: &self.invoker,
             gpu,
             script: self.script.as_deref(),
@@ -191,15 +222,22 @@ impl<'a> Linux<'a> {
         let program = launching::program(cell, context).map_err(io::Error::other)?;
         self.environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
         let companion = launching::companion(cell, context).map_err(io::Error::other)?;
-        self.artifacts = Artifacts::of(&program, cell.settings.watch.keep, &trial_dir);
+        let client = launching::client(cell, context).map_err(io::Error::other)?;
+        (self.trial, self.is_needed) = (Some(trial.clone()), self.plan.is_needed(&cell.id));
+        let keep = if self.is_needed { Keep::Always } else { cell.settings.watch.keep };
+        self.artifacts = Artifacts::of(&program, keep, &trial_dir);
         if may_use_gpu(&cell.settings, gpu) {
             self.used.leave(&self.here, &self.mark, trial).map_err(io::Error::other)?;
         }
+        let limited = |limit: Bytes| MemoryGroup::make(&self.sysroot, &format!("jetfault-{trial}"), limit.get());
+        self.group = cell.settings.memory_max.map(limited).transpose().map_err(io::Error::other)?;
         // Its marker comes before a fault of the whole machine.
-        self.witness.begin(trial, &trial_dir, sampling(&cell.settings))?;
+        let counters = self.group.as_ref().map(MemoryGroup::counters);
+        self.witness.begin(trial, &trial_dir, sampling(&cell.settings), counters)?;
         self.injector.arm(trial, launching::machine_fault(cell, context));
         self.injector.notice(Moment::Start);
         self.commit_due_fault().map_err(io::Error::other)?;
+        let entrance = self.group.as_ref().map(MemoryGroup::entrance);
         let launch = Launch {
             program,
             run: &self.mark,
@@ -207,18 +245,23 @@ impl<'a> Linux<'a> {
             environment: self.environment.clone(),
             deadlines: launching::deadlines(&cell.settings, gpu),
             output_bytes_max: OUTPUT_BYTES_MAX,
+            group: entrance.as_deref(),
+            observer: cell.settings.observer,
             invoker: Some(&self.invoker),
         };
         let dir = trial_dir.join(names::COMPANION);
-        self.companion = companion.map(|plan| Companion::new(plan, CompanionMark::of(started, &self.mark), &dir));
+        self.companion = companion.map(|plan| Companion::new(plan, SideMark::of_companion(started, &self.mark), &dir));
         if let Some(companion) = &mut self.companion {
             make_trial_dir(&dir, &self.invoker)?;
             let surroundings = Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
             companion.begin(&mut self.supervisor, surroundings)?;
         }
+        let requests = trial_dir.join(names::REQUESTS);
+        self.client = client.map(|plan| Client::new(plan, SideMark::of_request(started, &self.mark), requests));
         match self.supervisor.start(started, launch) {
             Ok(child) => self.child = Some(child),
             Err(error) => {
+                self.client = None;
                 if let Some(mut companion) = self.companion.take() {
                     companion.conclude(&mut self.supervisor);
                 }
@@ -226,6 +269,35 @@ impl<'a> Linux<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Has a debugger look at a crash, once for each place at which trials crash.
+    fn look_at_crash(&mut self, outcome: &mut Outcome) {
+        let (Some(crash), Some(trial)) = (outcome.crash.take(), self.trial.clone()) else { return };
+        let place = telling_frame(&crash).map(ToString::to_string).unwrap_or_default();
+        if self.crashes_seen.insert((crash.signal, place)) {
+            let gdb = self.tools.find(Tool::Gdb).map_or_else(|_| "gdb".into(), |path| path.display().to_string());
+            let mark = SideMark::of_debugger(&self.mark, &trial);
+            let said = debugger::trace(
+                &gdb,
+                (&crash, &self.trial_dir(&trial)),
+                (&self.mark, &self.invoker, &mark),
+                &mut self.supervisor,
+                &self.signal,
+            );
+            outcome.notes.insert(debugger::NOTE.to_owned(), said);
+        }
+        outcome.crash = Some(crash);
+    }
+
+    /// Asks the child what is to be asked of it, if it is a server.
+    fn mind_client(&mut self, event: &mut ChildEvent) {
+        let (Some(client), Some(server)) = (&mut self.client, &mut self.child) else { return };
+        let surroundings = Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
+        client.mind(event, (&mut self.supervisor, server), surroundings);
+        if matches!(event, ChildEvent::Ended(_)) {
+            self.client = None;
+        }
     }
 
     /// Starts, watches and ends the companion as the child's `event` asks for.
@@ -285,42 +357,8 @@ pub fn may_use_gpu(settings: &Settings, gpu: bool) -> bool {
     !gpu || backend != Some(Backend::Cpu)
 }
 
-/// What a command promised to make in its trial's directory, and whether it stays there.
-#[derive(Debug, Default)]
-struct Artifacts {
-    keep: Keep,
-    paths: Vec<PathBuf>,
-}
-
-impl Artifacts {
-    /// The artifacts of `program` inside `trial_dir`. What it makes elsewhere is the user's and is never removed.
-    fn of(program: &Program, keep: Keep, trial_dir: &Path) -> Self {
-        let paths = match program {
-            Program::Worker(_) => Vec::new(),
-            Program::Command(command) => {
-                let cwd = command.cwd.as_deref().map_or(Path::new("/"), Path::new);
-                let inside = |path: &PathBuf| path.starts_with(trial_dir) && !path.iter().any(|part| part == "..");
-                command.artifacts.iter().map(|artifact| cwd.join(artifact)).filter(inside).collect()
-            }
-        };
-        Self { keep, paths }
-    }
-
-    fn clear(self, passed: bool) {
-        let goes = match self.keep {
-            Keep::Always => false,
-            Keep::OnFault => passed,
-            Keep::Never => true,
-        };
-        for path in self.paths.iter().filter(|_| goes) {
-            // One that is not there was never made; the verdict says so.
-            let _ = fs::remove_file(path);
-        }
-    }
-}
-
 /// The trial's directory, which belongs to the one whose program runs in it.
-fn make_trial_dir(path: &Path, invoker: &Invoker) -> io::Result<()> {
+pub(super) fn make_trial_dir(path: &Path, invoker: &Invoker) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o755).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         made => made?,
@@ -434,19 +472,26 @@ impl Machine for Linux<'_> {
         // The event of last time was recorded in between, and a child that waited for its stage was answered.
         self.commit_due_fault()?;
         let child = self.child.as_mut().ok_or_else(|| MachineError::new("watch", io::ErrorKind::NotFound.into()))?;
+        let wait = if self.client.is_some() { wait.min(PERIOD) } else { wait };
         let mut event = self.supervisor.next_event(child, wait);
         match &event {
             ChildEvent::Running { .. } => self.injector.notice(Moment::Running),
             ChildEvent::Stage { stage, .. } => self.injector.notice(Moment::Stage(stage)),
             ChildEvent::Quiet | ChildEvent::Ended(_) => {}
         }
+        self.mind_client(&mut event);
         self.mind_companion(&mut event);
         if let ChildEvent::Ended(outcome) = &mut event {
             if let Some(child) = self.child.take() {
                 self.witness.finish(outcome, child.members());
             }
+            self.group = None;
+            self.look_at_crash(outcome);
             let passed = classify(outcome).0.verdict == Verdict::Pass;
             std::mem::take(&mut self.artifacts).clear(passed);
+            if let (true, true, Some(trial)) = (passed, self.is_needed, &self.trial) {
+                offer(&self.run.path, trial)?;
+            }
         }
         Ok(event)
     }

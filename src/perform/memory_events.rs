@@ -29,6 +29,13 @@ impl MemoryCounters {
         Self { group, before, machine_before: machine_kills(sysroot) }
     }
 
+    /// Reads the counters of a trial whose processes have a group of their own, with the counting file `file`.
+    pub(super) fn begin_in(sysroot: &Sysroot, file: &str) -> Self {
+        let group = Fact::Known(Group { file: file.to_owned() });
+        let before = group_events(sysroot, &group);
+        Self { group, before, machine_before: machine_kills(sysroot) }
+    }
+
     /// By how much our control group's counters grew since.
     pub(super) fn group_growth(&self, sysroot: &Sysroot) -> Fact<MemoryEvents> {
         let after = group_events(sysroot, &self.group);
@@ -68,12 +75,20 @@ fn group_of(sysroot: &Sysroot, groups: &str) -> Fact<Group> {
 fn group_events(sysroot: &Sysroot, group: &Fact<Group>) -> Fact<MemoryEvents> {
     group.clone().and_then(|group| {
         sysroot.text(&group.file).and_then(|text| match counter(&text, "oom_kill") {
-            // Version 1 counts no limits that were reached.
-            Some(oom_kill) => Fact::Known(MemoryEvents { oom: counter(&text, "oom").unwrap_or(0), oom_kill }),
+            Some(oom_kill) => {
+                let oom = counter(&text, "oom").unwrap_or_else(|| limits_reached(sysroot, &group.file));
+                Fact::Known(MemoryEvents { oom, oom_kill })
+            }
             // A kernel before 4.13.
             None => Fact::Absent,
         })
     })
+}
+
+/// How often a group of version 1 reached its limit, which stands in a file of its own.
+fn limits_reached(sysroot: &Sysroot, counting: &str) -> u64 {
+    let file = counting.replace("memory.oom_control", "memory.failcnt");
+    sysroot.text(&file).known().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 /// `oom_kill` of `/proc/vmstat`, which kernels before 4.13 do not have.

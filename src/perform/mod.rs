@@ -44,7 +44,22 @@ pub mod settings;
 
 pub mod start_state;
 
+mod elf;
+
+mod core_file;
+
+mod debugger;
+
+mod artifacts;
+
+mod aside;
+
+pub mod prepare;
+
+pub mod client;
+
 pub mod companion;
+
 pub mod injector;
 pub mod telemetry;
 
@@ -57,6 +72,8 @@ pub mod boot;
 mod kmsg;
 
 mod memory_events;
+
+mod memory_group;
 
 pub mod witness;
 

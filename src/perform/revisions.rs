@@ -308,7 +308,9 @@ impl RevisionCache {
             RunTimeHole::RevSrc => source.clone(),
             RunTimeHole::RevDir => dirs.dir.display().to_string(),
             RunTimeHole::RevId => revision.to_owned(),
-            RunTimeHole::MatrixDir | RunTimeHole::TrialDir => String::new(),
+            RunTimeHole::MatrixDir | RunTimeHole::NeedsDir | RunTimeHole::PreparedDir | RunTimeHole::TrialDir => {
+                String::new()
+            }
         };
         let words: Result<Vec<String>, String> =
             revisions.prepare.iter().map(|word: &Template| word.resolve(fill)).collect();

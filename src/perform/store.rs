@@ -37,6 +37,8 @@ pub mod names {
     pub const INJECTED: &str = "injected.jsonl";
     /// The output of a trial's companion, in the trial's directory.
     pub const COMPANION: &str = "companion";
+    /// The output of what was asked of a trial's server, in the trial's directory.
+    pub const REQUESTS: &str = "requests";
     /// A file that stops everything while it is there (results directory) or once (run directory).
     pub const STOP: &str = "STOP";
 }

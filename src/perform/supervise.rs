@@ -17,9 +17,11 @@ mod output;
 mod pipes;
 mod replies;
 mod spawn;
+mod streams;
+mod tracer;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
@@ -28,20 +30,28 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use crate::model::ids::TrialId;
 use crate::model::journal::Started;
 use crate::model::outcome::EndedBy;
+use crate::model::settings::Observer;
+use crate::model::verdict::StageName;
 use crate::perform::journal::Durable;
 use crate::perform::processes::{self, RunMark};
 
 pub use crate::perform::machine::ChildEvent;
 pub use child::Child;
-pub use launch::{CommandLine, Deadlines, EnvChange, GRACE, KILL_WAIT, Launch, OUTPUT_BYTES_MAX, Program, SETTLE};
+pub use launch::{
+    CommandLine, Deadlines, EnvChange, Expectation, GRACE, KILL_WAIT, Launch, OUTPUT_BYTES_MAX, Program, SETTLE,
+};
 pub use output::assemble_output;
 pub use spawn::WORKER_SUBCOMMAND;
+pub(in crate::perform) use tracer::CORE as SMALL_CORE;
 
 /// The score that makes the harness the last victim of the out-of-memory killer, short of exempt (-1000).
 pub const PROTECTED_OOM_SCORE_ADJ: i32 = -900;
 
 /// The stage in which the machine is watched after the child's end.
 pub const SETTLE_STAGE: &str = "settle";
+
+/// The stage in which a server is ready.
+pub const READY_STAGE: &str = "ready";
 
 /// Why a child could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -62,19 +72,37 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The kernel does not let the child be traced; the child was killed.
+    #[error("trace the child (observer = \"core\"): {0}; a container may forbid it")]
+    Trace(io::Error),
     /// The child's pipes could not be watched; the child was killed.
     #[error("watch the child's pipes")]
     Watch(#[source] io::Error),
 }
 
-/// The right to start a companion beside a trial, and the mark that its processes carry.
-#[derive(Debug)]
-pub struct CompanionMark(String);
+/// The right to start a program beside the trials' own, and the mark that its processes carry.
+#[derive(Debug, Clone)]
+pub struct SideMark(String);
 
-impl CompanionMark {
+impl SideMark {
     /// For the companion of a trial of `run` whose start is on the disk.
-    pub fn of(started: &Durable<Started>, run: &RunMark) -> Self {
+    pub fn of_companion(started: &Durable<Started>, run: &RunMark) -> Self {
         Self(format!("{}/companion", processes::mark_of(run, &started.get().trial)))
+    }
+
+    /// For a request to the server of a trial of `run` whose start is on the disk.
+    pub fn of_request(started: &Durable<Started>, run: &RunMark) -> Self {
+        Self(format!("{}/request", processes::mark_of(run, &started.get().trial)))
+    }
+
+    /// For the debugger that looks at a crash of a trial of `run`.
+    pub(super) fn of_debugger(run: &RunMark, trial: &TrialId) -> Self {
+        Self(format!("{}/debugger", processes::mark_of(run, trial)))
+    }
+
+    /// For what `run` prepares in `place`, which is no trial: nothing that it does is counted.
+    pub fn of_preparation(run: &RunMark, place: &Path) -> Self {
+        Self(format!("{run}/prepare/{}", place.file_name().unwrap_or_default().to_string_lossy()))
     }
 }
 
@@ -136,11 +164,11 @@ impl Supervisor {
         self.start_marked(mark, launch)
     }
 
-    /// Starts the companion of a trial. Its processes are a family of their own.
+    /// Starts a program beside the trials' own. Its processes are a family of their own.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start_companion(&mut self, mark: &CompanionMark, launch: Launch<'_>) -> Result<Child, StartError> {
+    pub fn start_aside(&mut self, mark: &SideMark, launch: Launch<'_>) -> Result<Child, StartError> {
         self.start_marked(mark.0.clone(), launch)
     }
 
@@ -152,12 +180,20 @@ impl Supervisor {
             .map_err(|source| StartError::Spawn { program: self.harness.clone(), source })?;
         let family = family::Family::new(newborn.pid, mark, before);
         let pid = newborn.pid;
-        let _context = self.runtime.enter();
-        Child::new(child::Birth { born, newborn, family }, launch).map_err(|error| {
+        let end = |source: StartError| {
             // A child that nobody can watch must not live; if it is gone already, so much the better.
             let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-            StartError::Watch(error)
-        })
+            source
+        };
+        let tracer = match launch.observer {
+            Observer::None | Observer::Gdb => None,
+            Observer::Core => {
+                Some(tracer::Tracer::seize(pid, launch.trial_dir).map_err(|error| end(StartError::Trace(error)))?)
+            }
+        };
+        let _context = self.runtime.enter();
+        Child::new(child::Birth { born, newborn, family, tracer }, launch)
+            .map_err(|error| end(StartError::Watch(error)))
     }
 
     /// The next event of `child`, waiting at most `wait` for it.
@@ -174,6 +210,11 @@ impl Supervisor {
     /// Tells a worker that its last stage is durable. A worker that is gone needs no answer.
     pub fn acknowledge(&mut self, child: &mut Child) {
         child.acknowledge();
+    }
+
+    /// Says for a child that cannot say it itself that it reached `stage`.
+    pub fn reach(&mut self, child: &mut Child, stage: StageName) {
+        child.reach(stage);
     }
 
     /// Begins to end the child: SIGTERM now; SIGKILL and the second deadline follow while the caller goes on to pull

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::decide::signs::kernel_findings;
 use crate::model::evidence::Fact;
 use crate::model::ids::TrialId;
-use crate::model::outcome::{Outcome, Whose};
+use crate::model::outcome::{Exit, Outcome, Whose};
 use crate::perform::gpu_health::GpuHealth;
 use crate::perform::host::Sysroot;
 use crate::perform::kmsg::{self, Heard, Listener};
@@ -27,6 +27,12 @@ pub enum Sampling {
     /// All of them, with the GPU's load or without.
     On(GpuLoad),
 }
+
+/// Whether the kernel tells of processes that die of an exception: 0 by default on arm64 (since Linux 4.16), 1 on x86.
+const EXCEPTION_TRACE: &str = "proc/sys/debug/exception-trace";
+
+/// What the out-of-memory killer sends, which is no exception.
+const SIGKILL: i32 = 9;
 
 /// The number of the initial process namespace (`PROC_PID_INIT_INO` in include/linux/proc_ns.h).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -59,17 +65,28 @@ impl Witness {
         &mut self.gpu
     }
 
-    /// Begins to heed a trial, right before its child exists.
+    /// Begins to heed a trial, right before its child exists. `counters` is the file that counts the kills of a control
+    /// group of its own, relative to the root of the machine.
     ///
     /// # Errors
     /// If samples could not be written down.
-    pub fn begin(&mut self, trial: &TrialId, trial_dir: &Path, sampling: Sampling) -> io::Result<()> {
+    pub fn begin(
+        &mut self,
+        trial: &TrialId,
+        trial_dir: &Path,
+        sampling: Sampling,
+        counters: Option<&str>,
+    ) -> io::Result<()> {
         if let Sampling::On(gpu_load) = sampling {
             self.telemetry.begin(trial_dir, gpu_load)?;
         }
         // The kernel of a captured tree says nothing any more.
         let kernel = self.sysroot.is_live().then(|| Listener::begin(&self.sysroot.place(kmsg::DEVICE), trial));
-        self.trial = Some(Heeded { kernel, counters: MemoryCounters::begin(&self.sysroot), asleep: asleep() });
+        let counters = match counters {
+            Some(file) => MemoryCounters::begin_in(&self.sysroot, file),
+            None => MemoryCounters::begin(&self.sysroot),
+        };
+        self.trial = Some(Heeded { kernel, counters, asleep: asleep() });
         Ok(())
     }
 
@@ -87,6 +104,12 @@ impl Witness {
     /// Ends the trial and puts into `outcome` what was witnessed. `pids` are the processes that were seen in the trial.
     pub fn finish(&mut self, outcome: &mut Outcome, pids: &BTreeSet<u32>) {
         outcome.telemetry = self.telemetry.finish();
+        if let Exit::Signal { number, .. } = outcome.exit
+            && number != SIGKILL
+        {
+            outcome.exception_trace =
+                self.sysroot.text(EXCEPTION_TRACE).and_then(|text| Fact::Known(text.trim() != "0"));
+        }
         let Some(Heeded { kernel, counters, asleep: before }) = self.trial.take() else { return };
         outcome.suspended_ms = u64::try_from(asleep().saturating_sub(before).as_millis()).unwrap_or(u64::MAX);
         outcome.memory_events = counters.group_growth(&self.sysroot);

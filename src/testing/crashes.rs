@@ -57,6 +57,7 @@ fn cell(name: &str, cold: bool, unrecorded_ms: u64) -> AgendaCell {
         start: if cold { Start::Cold } else { Start::Any },
         from_power: false,
         power_mode: None,
+        needs: None,
         asked: Asked::new(),
         drop_caches: false,
         uses_gpu: true,

@@ -2,15 +2,22 @@
 
 #[allow(unreachable_pub, reason = "one test program, several modules")]
 mod bench;
+
 mod bisect;
+#[allow(unreachable_pub, reason = "two test programs include this")]
+#[path = "../standins/mod.rs"]
+mod standins;
 
 #[path = "../../src/testing/boards.rs"]
 mod boards;
 
 mod bad_input;
 mod boots;
+mod commands;
 mod companion;
 mod deaths;
+mod edge_llm;
+mod endings;
 mod inspect;
 mod machines;
 mod memory;
@@ -19,3 +26,4 @@ mod readers;
 mod runs;
 mod settings;
 mod stack;
+mod trying;

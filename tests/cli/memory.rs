@@ -22,11 +22,11 @@ fn too_much_mib() -> u64 {
 }
 
 /// A control group that is gone with the test.
-struct Group(PathBuf);
+pub(super) struct Group(PathBuf);
 
 impl Group {
     /// Version 2 and 1 have their files in different places and under different names.
-    fn new(name: &str) -> Option<Self> {
+    pub(super) fn new(name: &str) -> Option<Self> {
         let name = format!("jetfault-{name}-{}", std::process::id());
         [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")].into_iter().find_map(
             |(root, limit)| {

@@ -15,12 +15,13 @@ pub use jetfault::model::ids::RunId;
 pub use jetfault::model::journal::{Conditions, Invoker, Launcher, Started};
 pub use jetfault::model::outcome::{EndedBy, Exit, LastReply, Outcome};
 pub use jetfault::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
-pub use jetfault::model::settings::Breadcrumbs;
+pub use jetfault::model::settings::{Breadcrumbs, Observer, OutputKind};
 pub use jetfault::model::verdict::{Provenance, Role};
 pub use jetfault::perform::journal::Durable;
 pub use jetfault::perform::processes::RunMark;
 pub use jetfault::perform::supervise::{
-    Child, ChildEvent, CommandLine, Deadlines, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, StartError, Supervisor,
+    Child, ChildEvent, CommandLine, Deadlines, EnvChange, Expectation, Launch, OUTPUT_BYTES_MAX, Program, StartError,
+    Supervisor,
 };
 pub use regex::bytes::Regex;
 pub use rustix::process::{Pid, test_kill_process};
@@ -39,6 +40,7 @@ pub struct Bench {
     pub deadlines: Deadlines,
     pub environment: Vec<EnvChange>,
     pub output_bytes_max: u64,
+    pub observer: Observer,
 }
 
 impl Bench {
@@ -47,6 +49,7 @@ impl Bench {
         let deadlines = Deadlines {
             timeout: PATIENCE,
             stage_timeout: None,
+            silence_timeout: None,
             grace: short,
             kill_wait: Duration::from_secs(5),
             settle: Duration::ZERO,
@@ -61,6 +64,7 @@ impl Bench {
             deadlines,
             environment: Vec::new(),
             output_bytes_max: OUTPUT_BYTES_MAX,
+            observer: Observer::None,
         }
     }
 
@@ -84,6 +88,8 @@ impl Bench {
             environment: self.environment.clone(),
             deadlines: self.deadlines,
             output_bytes_max: self.output_bytes_max,
+            group: None,
+            observer: self.observer,
             invoker,
         };
         self.supervisor.start(&started(), launch).unwrap()

@@ -136,6 +136,8 @@ fn the_durable_trial_and_the_requested_one_must_be_the_same() {
         environment: Vec::new(),
         deadlines: bench.deadlines,
         output_bytes_max: OUTPUT_BYTES_MAX,
+        group: None,
+        observer: Observer::None,
         invoker: None,
     };
     assert!(matches!(bench.supervisor.start(&started(), launch), Err(StartError::OtherTrial { .. })));

@@ -4,7 +4,12 @@
 #![cfg(debug_assertions)]
 
 mod bench;
+
 mod commands;
 mod conversation;
+mod crashes;
 mod deaths;
 mod output;
+#[allow(unreachable_pub, reason = "two test programs include this")]
+#[path = "../standins/mod.rs"]
+mod standins;

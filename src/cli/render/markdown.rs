@@ -28,7 +28,23 @@ pub fn markdown(report: &Report) -> String {
     decided(&mut out, report);
     faults(&mut out, report);
     untested(&mut out, report);
+    hypotheses(&mut out, report);
     out
+}
+
+/// What the run says of the usual explanations, as far as there is room.
+fn hypotheses(out: &mut String, report: &Report) {
+    if report.hypotheses.is_empty() {
+        return;
+    }
+    out.push_str("\n| explanation | | evidence | trials |\n|---|---|---|---|\n");
+    for row in &report.hypotheses {
+        let line = format!("| {} | {} | {} | {} |\n", prose(&row.what), row.status, prose(&row.evidence), row.trials);
+        if out.len() + line.len() > MARKDOWN_BYTES_MAX {
+            return;
+        }
+        out.push_str(&line);
+    }
 }
 
 fn decided(out: &mut String, report: &Report) {

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::style::{Colour, Style, wrap};
 use super::table::{Align, Row, cut, elastic, fixed, table};
 use super::{counted, decisions, duration, interval_heading, one_line, peak_megabytes, source, surprise};
+use crate::decide::hypotheses::{Hypothesis, Status};
 use crate::decide::plan::CellRole;
 use crate::decide::report::{CellReport, Reason, Report, Sampled, SignatureCount, Standing};
 use crate::model::journal::Persistence;
@@ -39,7 +40,22 @@ pub fn report(report: &Report, style: &Style) -> String {
     short(&mut out, report, style);
     surprises(&mut out, report, style);
     untested(&mut out, report, style);
+    hypotheses(&mut out, report, style);
     out
+}
+
+/// What the run says of the usual explanations; the harness and axes that nobody varied only in other formats.
+fn hypotheses(out: &mut String, report: &Report, style: &Style) {
+    let rows: Vec<&Hypothesis> = report.hypotheses.iter().filter(|row| row.status != Status::NotTested).collect();
+    if rows.is_empty() {
+        return;
+    }
+    heading(out, style, "explanations");
+    for row in rows.into_iter().take(ENTRIES_MAX) {
+        let trials = counted(row.trials, "trial");
+        let text = format!("{}: {}: {} ({trials})", row.status, one_line(&row.what), one_line(&row.evidence));
+        wrap(out, "  ", &text, style.columns());
+    }
 }
 
 fn head(out: &mut String, report: &Report, style: &Style) {

@@ -12,7 +12,10 @@ use crate::perform::settings::power_modes;
 
 /// Nothing runs, and nothing is made, before all that the plan needs is allowed. What this machine cannot do needs no
 /// permission: its cells are void, with the reason.
-pub(super) fn check_permissions(plan: &Plan, allowed: Allowed, sysroot: &Sysroot) -> Result<(), Failure> {
+///
+/// # Errors
+/// If something is not allowed, with the flag that allows it.
+pub(in crate::cli) fn check_permissions(plan: &Plan, allowed: Allowed, sysroot: &Sysroot) -> Result<(), Failure> {
     let is_possible = |permission| permission != Permission::PowerMode || power_modes(sysroot).is_ok();
     let needed = plan.needs.permissions.iter().copied();
     let missing: Vec<Permission> =
@@ -56,7 +59,7 @@ fn deed(permission: Permission) -> &'static str {
 }
 
 /// What the arguments allow.
-pub(super) fn allowed(allow: &AllowArgs) -> Allowed {
+pub(in crate::cli) fn allowed(allow: &AllowArgs) -> Allowed {
     Allowed {
         reboot: allow.allow_reboot,
         power_mode: allow.allow_power_mode,

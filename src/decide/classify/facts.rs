@@ -140,13 +140,24 @@ pub fn facts_of(outcome: &Outcome) -> OutcomeFacts {
     let ended = match outcome.ended_by {
         None if outcome.protocol_error.is_some() => Ended::Protocol,
         None => Ended::Itself,
-        Some(EndedBy::Timeout | EndedBy::StageTimeout) => Ended::Deadline,
+        Some(EndedBy::Timeout | EndedBy::StageTimeout | EndedBy::SilenceTimeout) => Ended::Deadline,
+        // A server ends when it is asked to, and one that has to be killed hangs.
+        Some(EndedBy::Served) => match outcome.exit {
+            Exit::Signal { number, .. } if signal_name(number) == "SIGKILL" => Ended::Deadline,
+            Exit::Code(_) | Exit::Signal { .. } | Exit::Unkillable | Exit::NotStarted(_) => Ended::Itself,
+        },
         Some(EndedBy::Stop) => Ended::Stop,
         Some(EndedBy::Protocol) => Ended::Protocol,
         Some(EndedBy::Companion) => Ended::Companion,
     };
     let ending = match outcome.exit {
-        Exit::Code(0) => Ending::Zero,
+        Exit::Code(code) if outcome.exit_expected.unwrap_or(code == 0) => Ending::Zero,
+        Exit::Code(143) if outcome.ended_by == Some(EndedBy::Served) => Ending::Zero,
+        Exit::Signal { number, .. }
+            if outcome.ended_by == Some(EndedBy::Served) && signal_name(number) == "SIGTERM" =>
+        {
+            Ending::Zero
+        }
         Exit::Code(_) => Ending::NonZero,
         Exit::Signal { number, .. } => signal_class(number),
         Exit::Unkillable => Ending::Unkillable,

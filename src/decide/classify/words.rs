@@ -1,10 +1,12 @@
 //! What stands beside the verdict on an outcome, in words, and what makes two faults the same.
 
 use super::facts::{Fitness, GpuSign, Oom, OutcomeFacts, own_findings, signal_name};
+use crate::decide::crash::telling_frame;
 use crate::decide::signs::is_start_failure;
+use crate::model::evidence::Fact;
 use crate::model::hang::Hang;
-use crate::model::kernel_log::{KernelFault, KernelFinding, LogClass, OomScope, Weight};
-use crate::model::outcome::{EndedBy, Exit, KnownText, Outcome, Whose};
+use crate::model::kernel_log::{FaultPlace, KernelFault, KernelFinding, LogClass, OomScope, Weight};
+use crate::model::outcome::{EndedBy, Exit, KnownText, Outcome, TrialFinding, Whose};
 use crate::model::protocol::MemoryRefused;
 use crate::model::verdict::{Signature, Verdict};
 
@@ -49,6 +51,7 @@ fn sign(outcome: &Outcome, facts: &OutcomeFacts, verdict: Verdict) -> Option<Str
             "the out-of-memory killer took a process of the machine meanwhile, and nothing says which"
         }
         Verdict::Hang | Verdict::Unkillable => return outcome.hang.as_ref().map(hang_words),
+        Verdict::Crash => return crash_words(outcome),
         Verdict::Error if has_text(KnownText::NoKernelImage) => "no-kernel-image",
         _ => return None,
     };
@@ -141,6 +144,13 @@ pub(super) fn missing(outcome: &Outcome, verdict: Verdict) -> Vec<String> {
         Verdict::Killed if outcome.kernel_lost > 0 => {
             format!("{} lost messages of the kernel: whether the out-of-memory killer sent it", outcome.kernel_lost)
         }
+        Verdict::Crash if crash_place(outcome).is_some() => return Vec::new(),
+        Verdict::Crash if outcome.exception_trace == Fact::Known(false) => {
+            "where it crashed: the kernel tells nobody (debug.exception-trace = 0), and nobody else looked \
+             (observer = \"core\" does)"
+                .to_owned()
+        }
+        Verdict::Crash => "where it crashed: observer = \"core\" looks".to_owned(),
         _ => return Vec::new(),
     };
     vec![missing]
@@ -159,6 +169,9 @@ fn base_detail(outcome: &Outcome, verdict: Verdict) -> Option<String> {
     let ended = outcome.ended_by.and_then(|ended_by| match ended_by {
         EndedBy::Timeout => Some("the whole trial took longer than its timeout"),
         EndedBy::StageTimeout => Some("no change of stage within the stage timeout"),
+        EndedBy::SilenceTimeout => Some("no output within the silence timeout"),
+        EndedBy::Served if verdict == Verdict::Hang => Some("it did not end when it was asked to"),
+        EndedBy::Served => None,
         EndedBy::Stop => Some("interrupted"),
         EndedBy::Protocol => None,
         EndedBy::Companion => outcome.notes.get("companion").map(String::as_str),
@@ -176,14 +189,47 @@ fn base_detail(outcome: &Outcome, verdict: Verdict) -> Option<String> {
             mismatch.what, mismatch.index, mismatch.got, mismatch.expected, mismatch.count
         ));
     }
-    let unkept = outcome.artifacts_missing.first().map(|path| format!("{path} is missing"));
-    unkept.or_else(|| outcome.unmet.first().cloned()).or_else(|| match verdict {
-        Verdict::Pass => None,
-        _ => match (status_of(outcome), &outcome.error_text) {
-            (Some(status), Some(text)) => Some(format!("{status}: {text}")),
-            (status, _) => status,
+    let unkept = || {
+        let missing = outcome.artifacts_missing.first().map(|path| format!("{path} is missing"));
+        missing.or_else(|| outcome.unmet.first().cloned())
+    };
+    // How it ended comes before what it therefore did not do.
+    matches!(verdict, Verdict::WrongResult | Verdict::ArtifactMissing).then(unkept).flatten().or_else(
+        || match verdict {
+            Verdict::Pass => None,
+            _ => match (status_of(outcome), &outcome.error_text) {
+                (Some(status), Some(text)) => Some(format!("{status}: {text}")),
+                (status, _) => status,
+            },
         },
+    )
+}
+
+/// The place of a crash: by who looked, else by the kernel's line, whose offset is the file's on newer kernels only.
+fn crash_place(outcome: &Outcome) -> Option<String> {
+    let seen = outcome.crash.as_deref().and_then(telling_frame).map(ToString::to_string);
+    seen.or_else(|| {
+        let place = kernel_place(outcome)?;
+        Some(format!("{}+{:#x}", place.module, place.file_offset?))
     })
+}
+
+fn kernel_place(outcome: &Outcome) -> Option<&FaultPlace> {
+    let segfault = |found: &&TrialFinding| found.finding.fault == KernelFault::Segfault && found.whose == Whose::Trial;
+    outcome.kernel.known()?.iter().find(segfault)?.finding.detail.place.as_ref()
+}
+
+/// `SIGSEGV at 0x28 in libx.so@1a2b3c4d+0x1183, thread worker, with 6 others`.
+fn crash_words(outcome: &Outcome) -> Option<String> {
+    let status = status_of(outcome)?;
+    let Some(crash) = outcome.crash.as_deref() else {
+        return Some(format!("{status} in {}", crash_place(outcome)?));
+    };
+    let at = crash.address.map(|address| format!(" at {address}")).unwrap_or_default();
+    let place = telling_frame(crash).map(|frame| format!(" in {frame}")).unwrap_or_default();
+    let others: u32 = crash.others.iter().map(|other| other.count).sum();
+    let beside = if others > 0 { format!(", beside {others} others") } else { String::new() };
+    Some(format!("{status}{at}{place}, thread {}{beside}", crash.thread.name))
 }
 
 /// What makes the fault the same as another.
@@ -202,6 +248,7 @@ pub(super) fn signature_of(outcome: &Outcome, facts: &OutcomeFacts, verdict: Ver
         Verdict::Hang | Verdict::Unkillable => outcome.hang.as_ref().map(hang_words).or(outcome.error_text.clone()),
         Verdict::WrongResult => outcome.mismatch.as_ref().map(|m| m.what.clone()).or(outcome.unmet.first().cloned()),
         Verdict::ArtifactMissing => outcome.artifacts_missing.first().cloned(),
+        Verdict::Crash => crash_place(outcome).or(outcome.error_text.clone()),
         _ => outcome.error_text.clone(),
     };
     // How the harness ended a hanging child says nothing about the hang.

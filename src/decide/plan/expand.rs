@@ -32,14 +32,17 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         Design::List => {}
     }
     expansion.list();
-    expansion.controls();
+    expansion.controls()?;
     let Expansion { mut cells, places, findings, .. } = expansion;
     let warnings = matrix.judge(findings)?;
     check_ids(matrix, &cells, &places)?;
     if !options.only.is_empty() {
         let filters: Vec<Filter> =
             options.only.iter().map(|text| Filter::parse(text, matrix, &cells)).collect::<Result<_, _>>()?;
-        cells.retain(|cell| filters.iter().any(|filter| filter.matches(cell)));
+        let is_meant = |cell: &Cell| filters.iter().any(|filter| filter.matches(cell));
+        let needed: Vec<CellId> =
+            cells.iter().filter(|cell| is_meant(cell)).filter_map(|cell| cell.settings.needs().cloned()).collect();
+        cells.retain(|cell| is_meant(cell) || needed.contains(&cell.id));
     }
     if cells.is_empty() {
         return Err(nothing_left(matrix, options));
@@ -329,19 +332,40 @@ impl<'m> Expansion<'m> {
         }
     }
 
-    fn controls(&mut self) {
+    fn controls(&mut self) -> Result<(), PlanError> {
         let matrix = self.matrix;
         for control in &matrix.controls {
+            let mut draft = control.draft.clone();
+            if let Some((label, span)) = &control.needs {
+                draft.need(self.needed(label, *span)?);
+            }
             let mut levels: BTreeMap<String, String> =
                 matrix.axes.iter().map(|axis| (axis.name.clone(), axis.baseline.clone())).collect();
             levels.extend(control.labels.iter().map(|(name, label)| (name.clone(), label.clone())));
             let level = Level { label: String::new(), changes: Vec::new(), span: control.span };
-            self.add(format!("control:{}", control.name), levels, control.draft.clone(), &[&level]);
+            self.add(format!("control:{}", control.name), levels, draft, &[&level]);
             let Some(cell) = self.cells.last_mut() else { continue };
             cell.role = CellRole::Control;
             cell.expect = Some(control.verdict);
             cell.shows.clone_from(&control.shows);
             cell.rounds = control.trials;
+        }
+        Ok(())
+    }
+
+    /// The cell called `label`, which must come before and promise an artifact.
+    fn needed(&self, label: &str, span: Span) -> Result<CellId, PlanError> {
+        let error = |message: String, hint: String| self.matrix.error_at(span, message, hint).into();
+        let Some(cell) = self.cells.iter().find(|cell| cell.label == label) else {
+            let labels: Vec<&str> = self.cells.iter().map(|cell| cell.label.as_str()).collect();
+            return Err(error(format!("no cell is called `{label}`"), hint(label, &labels, "the cells before it are")));
+        };
+        match &cell.settings.workload {
+            WorkloadSettings::Command(command) if !command.artifacts.is_empty() => Ok(cell.id.clone()),
+            WorkloadSettings::Command(_) | WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_) => Err(error(
+                format!("cell `{label}` promises no artifact that another could work with"),
+                "name its files under `artifacts`".to_owned(),
+            )),
         }
     }
 

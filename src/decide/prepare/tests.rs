@@ -30,6 +30,7 @@ fn agenda(may_reboot: bool) -> Agenda {
         start,
         from_power: false,
         power_mode: None,
+        needs: None,
         asked,
         drop_caches: false,
         uses_gpu: true,

@@ -49,7 +49,8 @@ fn cases() -> Vec<(Settings, Capability, &'static str)> {
         (of_command(|c| c.argv.push("{rev.dir}/x".parse().unwrap())), C::Identity, "identity"),
         (of_command(|c| c.loads.push(Template::literal("lib.so"))), C::Loads, "loads"),
         (with(|s| s.memory_max = Some(Bytes::new(1 << 20))), C::MemoryMax, "memory_max = \"1MiB\""),
-        (with(|s| s.observer = Observer::Gdb), C::Observer, "gdb"),
+        (with(|s| s.observer = Observer::Core), C::Observer, "core"),
+        (with(|s| s.observer = Observer::Gdb), C::Debugger, "gdb"),
         (of_layers(|l| l.quant = QuantType::Mxfp4), C::OtherFormats, "mxfp4"),
         (of_layers(|l| l.quant = QuantType::Int4), C::OtherFormats, "int4"),
         (

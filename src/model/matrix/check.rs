@@ -5,8 +5,10 @@
 use super::axis::Knob;
 use super::problem::Severity;
 use crate::model::settings::{
-    Batch, Blocksize, Check, Gc, Hygiene, KernelSet, Layer, Linear4bitSettings, QuantType, Settings, WorkloadSettings,
+    Batch, Blocksize, Check, CommandSettings, Gc, Hygiene, KernelSet, Layer, Linear4bitSettings, Metric, QuantType,
+    Settings, WorkloadSettings,
 };
+use crate::model::template::RunTimeHole;
 
 /// The group of NVFP4: one E4M3 scale for 16 weights of a row.
 const NVFP4_GROUP: u64 = 16;
@@ -64,7 +66,7 @@ pub fn examine(settings: &Settings) -> Vec<Finding> {
                 ));
             }
         }
-        WorkloadSettings::Command(_) => {}
+        WorkloadSettings::Command(workload) => command(workload, &settings.watch.metrics, &mut findings),
     }
     findings
 }
@@ -85,6 +87,37 @@ fn residents(settings: &Linear4bitSettings, iterations: u32, findings: &mut Vec<
             "run more trials instead",
             &[Knob::Iterations],
         ));
+    }
+}
+
+/// Placeholders that nothing fills.
+fn command(settings: &CommandSettings, metrics: &[Metric], findings: &mut Vec<Finding>) {
+    let has = |hole| settings.templates().any(|text| text.run_time_holes().any(|other| other == hole));
+    let prepares = |hole| settings.prepare.iter().any(|text| text.run_time_holes().any(|other| other == hole));
+    let mut check = |is_wrong: bool, message: &str, hint: &str| {
+        if is_wrong {
+            findings.push(impossible(message.to_owned(), hint, &[]));
+        }
+    };
+    check(
+        settings.prepare.is_empty() && has(RunTimeHole::PreparedDir),
+        "`{prepared.dir}` is a directory that nothing makes",
+        "say under `prepare` which command does",
+    );
+    check(
+        settings.needs.is_none() && has(RunTimeHole::NeedsDir),
+        "`{needs.dir}` is the directory of a trial of no cell",
+        "only a control has it: say under `needs` which cell it works with",
+    );
+    check(
+        [RunTimeHole::TrialDir, RunTimeHole::NeedsDir].into_iter().any(prepares),
+        "what `prepare` makes is for many trials, and has no directory of one",
+        "use `{prepared.dir}`",
+    );
+    let unread = settings.expect_output.numbers.keys();
+    for name in unread.filter(|name| !metrics.iter().any(|metric| metric.name == **name)) {
+        let hint = "say under `metrics` by which pattern it is found";
+        findings.push(impossible(format!("no metric is called `{name}`"), hint, &[]));
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::model::ids::CellId;
 use crate::model::settings::{
     CommandSettings, Companion, CompanionProgram, EnvOp, Linear4bitSettings, Prelude, Settings, StackSettings,
     WorkloadSettings,
@@ -103,6 +104,14 @@ impl Draft {
         }
     }
 
+    /// Names the cell whose artifacts a command works with; without effect on other workloads.
+    pub fn need(&mut self, cell: CellId) {
+        match &mut self.settings.workload {
+            WorkloadSettings::Command(command) => command.needs = Some(cell),
+            WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_) => {}
+        }
+    }
+
     /// The settings so far, for changes that are no level of an axis: a part of a sequence, a revision.
     pub fn settings_mut(&mut self) -> &mut Settings {
         &mut self.settings
@@ -145,10 +154,13 @@ impl Draft {
             Some(Prelude::Forward(_)) | None => {}
         }
         match &mut settings.workload {
-            WorkloadSettings::Command(CommandSettings { argv, artifacts, cwd, loads, .. }) => {
-                *argv = spread(argv);
-                *artifacts = spread(artifacts);
-                *loads = spread(loads);
+            WorkloadSettings::Command(CommandSettings { argv, artifacts, cwd, loads, prepare, server, .. }) => {
+                for texts in [argv, artifacts, loads, prepare] {
+                    *texts = spread(texts);
+                }
+                for request in server.iter_mut().flat_map(|server| &mut server.requests) {
+                    *request = spread(request);
+                }
                 *cwd = cwd.as_ref().map(fill);
             }
             WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_) => {}

@@ -114,6 +114,10 @@ fn workload() -> Value {
         ("backend", json!({ "enum": Backend::WORDS })),
         ("timeout", limit()),
         ("stage_timeout", limit()),
+        ("silence_timeout", limit()),
+        ("prepare_timeout", limit()),
+        ("ready_timeout", limit()),
+        ("request_timeout", limit()),
         ("settle", duration()),
         ("env", json!({ "type": "object" })),
         ("keep", json!({ "enum": Keep::WORDS })),
@@ -132,22 +136,52 @@ fn workload() -> Value {
 
 /// The keys that a command workload and a control share.
 fn command() -> Vec<(&'static str, Value)> {
+    let any_number = || json!({ "type": "number" });
+    let range = object(
+        "Where a metric must lie.",
+        &[],
+        &[("min", any_number()), ("max", any_number()), ("is", any_number()), ("within", any_number())],
+    );
     let oracle = object(
         "What the output must and must not say.",
         &[],
-        &[("contains", text("A text.")), ("lacks", text("A text.")), ("regex", text("A pattern."))],
+        &[
+            ("contains", text("A text.")),
+            ("lacks", text("A text.")),
+            ("regex", text("A pattern.")),
+            ("numbers", map("Ranges of metrics.", range)),
+        ],
     );
     vec![
         ("argv", strings("The program and its arguments; no shell.")),
         ("artifacts", strings("Files that must exist after exit 0.")),
         ("cwd", text("Where it runs.")),
+        ("exit_codes", json!({ "type": "array", "items": integer(0, Some(255)), "minItems": 1 })),
         ("expect_output", oracle),
         ("loads", strings("Libraries that must be mapped from these paths.")),
+        ("output", json!({ "enum": OutputKind::WORDS })),
+        ("prepare", strings("What makes {prepared.dir}, once for all trials that ask for the same.")),
+        ("server", server()),
     ]
+}
+
+fn server() -> Value {
+    let ready = object(
+        "When it is ready.",
+        &[],
+        &[("port", integer(1, Some(65535))), ("regex", text("A line of its output."))],
+    );
+    let requests = json!({ "type": "array", "items": strings("A program and its arguments."), "minItems": 1 });
+    object(
+        "A program that serves until it is asked to end.",
+        &["ready", "requests"],
+        &[("ready", ready), ("requests", requests)],
+    )
 }
 
 fn control() -> Value {
     let mut keys = vec![
+        ("needs", text("The label of the cell whose artifacts it works with.")),
         ("cell", json!({ "type": "object" })),
         ("env", json!({ "type": "object" })),
         ("verdict", json!({ "enum": VerdictName::WORDS })),
@@ -367,6 +401,15 @@ mod tests {
             include_str!("../../../matrices/bnb-1936-small.toml"),
             include_str!("../../../matrices/cold-start.toml"),
             include_str!("../../../matrices/power-modes.toml"),
+            include_str!("../../../matrices/edge-llm-nvfp4.toml"),
+            include_str!("../../../matrices/bnb-python.toml"),
+            include_str!("../../../matrices/llama-moe-hang.toml"),
+            include_str!("../../../matrices/trt-v-tensor.toml"),
+            include_str!("../../../matrices/vllm-fifth-request.toml"),
+            include_str!("../../../matrices/ollama-page-cache.toml"),
+            include_str!("../../../matrices/wheel-without-kernel.toml"),
+            include_str!("../../../matrices/two-instances.toml"),
+            include_str!("../../../matrices/engine-without-file.toml"),
             include_str!("../../../matrices/drill.toml"),
         ] {
             check("", &toml::from_str::<toml::Value>(text).unwrap(), &json_schema());

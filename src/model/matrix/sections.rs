@@ -122,6 +122,8 @@ pub struct Control {
     pub shows: String,
     /// How many trials; `None` is as many as a sample.
     pub trials: Option<u32>,
+    /// The label of the cell whose artifacts it works with, and where that is written.
+    pub needs: Option<(String, Span)>,
     /// Where it stands.
     pub span: Span,
 }
@@ -235,7 +237,7 @@ pub(super) struct Rest {
 }
 
 /// Keys of a command that may have placeholders.
-const TEMPLATE_KEYS: [&str; 5] = ["argv", "env", "cwd", "artifacts", "loads"];
+const TEMPLATE_KEYS: [&str; 7] = ["argv", "env", "cwd", "artifacts", "loads", "prepare", "server"];
 
 impl<'n> Sections<'n> {
     pub(super) fn take(reader: &mut Reader<'n>) -> Self {
@@ -405,6 +407,7 @@ fn controls(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Vec<Co
         let shows = reader.take("shows").and_then(|node| text(node, problems)).unwrap_or_default().to_owned();
         let trials = reader.take("trials").and_then(|node| count(node, 1, problems));
         let timeout: Option<Limit> = reader.take("timeout").and_then(|node| parsed(node, problems));
+        let needs = reader.take("needs").and_then(|node| Some((text(node, problems)?.to_owned(), node.span)));
         let has_command = reader.take("argv").is_some();
         let mut draft = levels.draft.clone();
         draft.settings.workload = match (draft.settings.workload, has_command) {
@@ -432,7 +435,7 @@ fn controls(node: &Node, levels: &Levels<'_>, problems: &mut Problems) -> Vec<Co
             draft.settings.watch.timeout = timeout;
         }
         let verdict = verdict.unwrap_or(Some(VerdictName::Pass))?;
-        Some(Control { name: entry.key.clone(), draft, labels, verdict, shows, trials, span: entry.key_span })
+        Some(Control { name: entry.key.clone(), draft, labels, verdict, shows, trials, needs, span: entry.key_span })
     });
     controls.collect()
 }

@@ -478,6 +478,15 @@ fn the_shipped_matrices_are_valid() {
         ("bnb-1936-small", include_str!("../../../matrices/bnb-1936-small.toml")),
         ("cold-start", include_str!("../../../matrices/cold-start.toml")),
         ("power-modes", include_str!("../../../matrices/power-modes.toml")),
+        ("edge-llm-nvfp4", include_str!("../../../matrices/edge-llm-nvfp4.toml")),
+        ("bnb-python", include_str!("../../../matrices/bnb-python.toml")),
+        ("llama-moe-hang", include_str!("../../../matrices/llama-moe-hang.toml")),
+        ("trt-v-tensor", include_str!("../../../matrices/trt-v-tensor.toml")),
+        ("vllm-fifth-request", include_str!("../../../matrices/vllm-fifth-request.toml")),
+        ("ollama-page-cache", include_str!("../../../matrices/ollama-page-cache.toml")),
+        ("wheel-without-kernel", include_str!("../../../matrices/wheel-without-kernel.toml")),
+        ("two-instances", include_str!("../../../matrices/two-instances.toml")),
+        ("engine-without-file", include_str!("../../../matrices/engine-without-file.toml")),
         ("drill", include_str!("../../../matrices/drill.toml")),
     ] {
         assert_eq!(valid(text).name, name);

@@ -1,14 +1,18 @@
 //! The `[workload]` section: what runs, its deadlines, and how a command's output is read.
 
+use std::collections::BTreeMap;
+
 use super::axis::WorkloadKind;
 use super::document::Node;
 use super::env::env_ops;
 use super::problem::{Problems, suggest};
-use super::reader::{Reader, argv, array, named, parsed, pattern, template, templates, text, word};
-use crate::model::quantity::{Limit, Millis};
+use super::reader::{
+    Reader, argv, array, integer, named, number, parsed, pattern, template, templates, text, within, word,
+};
+use crate::model::quantity::{Finite, Limit, Millis};
 use crate::model::settings::{
-    Backend, CommandSettings, EnvOp, Keep, Linear4bitSettings, Metric, OutputOracle, StackSettings, StagePattern,
-    Watch, WorkloadSettings,
+    Backend, CommandSettings, EnvOp, Keep, Linear4bitSettings, Metric, NumberRange, OutputKind, OutputOracle,
+    REQUESTS_MAX, Ready, Server, StackSettings, StagePattern, Watch, WorkloadSettings,
 };
 
 /// Whole-trial deadline of the 4-bit workloads: the seed's slowest trial takes a tenth of it.
@@ -90,11 +94,63 @@ pub(super) fn command(reader: &mut Reader<'_>, base: CommandSettings, problems: 
         argv: reader.take("argv").and_then(|node| argv(node, problems)).unwrap_or(base.argv),
         artifacts: reader.take("artifacts").and_then(|node| templates(node, problems)).unwrap_or(base.artifacts),
         cwd: reader.take("cwd").and_then(|node| template(node, problems)).or(base.cwd),
+        exit_codes: reader.take("exit_codes").and_then(|node| exit_codes(node, problems)).unwrap_or(base.exit_codes),
         expect_output: reader
             .take("expect_output")
             .and_then(|node| oracle(node, problems))
             .unwrap_or(base.expect_output),
         loads: reader.take("loads").and_then(|node| templates(node, problems)).unwrap_or(base.loads),
+        output: reader
+            .take("output")
+            .and_then(|node| word(node, "value of `output`", OutputKind::WORDS, problems))
+            .unwrap_or(base.output),
+        prepare: reader.take("prepare").and_then(|node| argv(node, problems)).unwrap_or(base.prepare),
+        server: reader.take("server").and_then(|node| server(node, problems)).or(base.server),
+        needs: base.needs,
+    }
+}
+
+/// The codes that are a success; 0 alone is what an absent list means, so that both are the same cell.
+fn exit_codes(node: &Node, problems: &mut Problems) -> Option<Vec<i32>> {
+    let nodes = array(node, "an array of exit codes", problems)?;
+    if nodes.is_empty() {
+        problems.error(node.span, "no exit code is a success").hint("leave `exit_codes` out for 0 alone");
+    }
+    let code = |node| integer(node, 0..=255, problems).and_then(|code| i32::try_from(code).ok());
+    let mut codes: Vec<i32> = nodes.iter().filter_map(code).collect();
+    codes.sort_unstable();
+    codes.dedup();
+    Some(if codes == [0] { Vec::new() } else { codes })
+}
+
+/// `{ ready = { port = 8000 }, requests = [["curl", "…"]] }`.
+fn server(node: &Node, problems: &mut Problems) -> Option<Server> {
+    let mut reader = Reader::new(node, "server", problems)?;
+    let ready = reader.require("ready", problems).and_then(|node| ready(node, problems));
+    let nodes = reader.require("requests", problems).and_then(|node| array(node, "an array of commands", problems));
+    reader.finish(problems);
+    let nodes = nodes?;
+    if nodes.is_empty() || nodes.len() > REQUESTS_MAX {
+        problems
+            .error(node.span, format!("a server with {} requests", nodes.len()))
+            .hint(format!("expected 1 to {REQUESTS_MAX} commands; more of the same go into one script"));
+    }
+    let requests = nodes.iter().filter_map(|node| argv(node, problems)).collect();
+    Some(Server { ready: ready?, requests })
+}
+
+fn ready(node: &Node, problems: &mut Problems) -> Option<Ready> {
+    let mut reader = Reader::new(node, "ready", problems)?;
+    let port = reader.take("port").and_then(|node| within(node, 1..=65535, problems));
+    let regex = reader.take("regex").and_then(|node| pattern(node, 0, problems));
+    reader.finish(problems);
+    match (port.and_then(|port| u16::try_from(port).ok()), regex) {
+        (Some(port), None) => Some(Ready::Port(port)),
+        (None, Some(regex)) => Some(Ready::Regex(regex)),
+        (None, None) | (Some(_), Some(_)) => {
+            problems.error(node.span, "a server is ready in one way").hint("expected `port = 8000` or `regex = '…'`");
+            None
+        }
     }
 }
 
@@ -102,6 +158,11 @@ pub(super) fn command(reader: &mut Reader<'_>, base: CommandSettings, problems: 
 fn observed(reader: &mut Reader<'_>, watch: &mut Watch, problems: &mut Problems) {
     watch.keep =
         reader.take("keep").and_then(|node| word(node, "value of `keep`", Keep::WORDS, problems)).unwrap_or_default();
+    let mut limit = |key| reader.take(key).and_then(|node| parsed(node, problems));
+    watch.prepare_timeout = limit("prepare_timeout");
+    watch.ready_timeout = limit("ready_timeout").unwrap_or_default();
+    watch.request_timeout = limit("request_timeout").unwrap_or_default();
+    watch.silence_timeout = limit("silence_timeout").unwrap_or_default();
     watch.stages = reader.take("stages").map(|node| stages(node, problems)).unwrap_or_default();
     watch.metrics = reader.take("metrics").map(|node| metrics(node, problems)).unwrap_or_default();
 }
@@ -110,13 +171,46 @@ fn oracle(node: &Node, problems: &mut Problems) -> Option<OutputOracle> {
     let mut reader = Reader::new(node, "expect_output", problems)?;
     let mut words = |key| reader.take(key).and_then(|node| text(node, problems)).map(str::to_owned);
     let (contains, lacks) = (words("contains"), words("lacks"));
+    let numbers = reader.take("numbers").map(|node| numbers(node, problems)).unwrap_or_default();
     let regex = reader.take("regex").and_then(|node| pattern(node, 0, problems));
     reader.finish(problems);
-    let oracle = OutputOracle { contains, lacks, regex };
+    let oracle = OutputOracle { contains, lacks, numbers, regex };
     if oracle == OutputOracle::default() && !problems.has_errors() {
-        problems.error(node.span, "expect_output expects nothing").hint("add `contains`, `lacks` or `regex`");
+        problems
+            .error(node.span, "expect_output expects nothing")
+            .hint("add `contains`, `lacks`, `regex` or `numbers`");
     }
     Some(oracle)
+}
+
+/// `{ cos = { min = 0.99 }, sum = { is = 12.5, within = 0.1 } }`.
+fn numbers(node: &Node, problems: &mut Problems) -> BTreeMap<String, NumberRange> {
+    let mut numbers = BTreeMap::new();
+    for entry in named(node, "numbers", problems) {
+        let Some(mut reader) = Reader::new(&entry.node, "a range of numbers", problems) else { continue };
+        let mut read = |key| reader.take(key).and_then(|node| number(node, f64::MIN..=f64::MAX, problems));
+        let (min, max, is, within) = (read("min"), read("max"), read("is"), read("within"));
+        reader.finish(problems);
+        let (min, max) = match (min, max, is, within) {
+            (None, None, Some(is), within) => {
+                let within = within.unwrap_or(0.0).abs();
+                (Some(is - within), Some(is + within))
+            }
+            (min, max, None, None) if min.is_some() || max.is_some() => (min, max),
+            _ => {
+                problems
+                    .error(entry.node.span, format!("the range of `{}` is not one", entry.key))
+                    .hint("expected `min`, `max` or both, or `is` with `within`");
+                continue;
+            }
+        };
+        if min > max && max.is_some() {
+            problems.error(entry.node.span, format!("no number lies in the range of `{}`", entry.key));
+        }
+        let end = |end: Option<f64>| end.and_then(Finite::new);
+        numbers.insert(entry.key.clone(), NumberRange { max: end(max), min: end(min) });
+    }
+    numbers
 }
 
 fn stages(node: &Node, problems: &mut Problems) -> Vec<StagePattern> {

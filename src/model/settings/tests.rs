@@ -1,6 +1,7 @@
 //! Identity of settings.
 
 use super::*;
+use crate::model::quantity::Finite;
 
 fn layers() -> Vec<Layer> {
     vec![Layer { label: "A".to_owned(), shape: Shape::new(64, 128).unwrap() }]
@@ -64,8 +65,18 @@ fn command() -> Settings {
         argv: vec![Template::literal("a")],
         artifacts: vec![Template::literal("b")],
         cwd: Some(Template::literal("c")),
-        expect_output: OutputOracle { contains: Some("d".to_owned()), lacks: None, regex: Some("e".to_owned()) },
+        exit_codes: vec![0, 3],
+        expect_output: OutputOracle {
+            contains: Some("d".to_owned()),
+            lacks: None,
+            numbers: BTreeMap::from([("n".to_owned(), NumberRange { max: Finite::new(2.5), min: Finite::new(-1.0) })]),
+            regex: Some("e".to_owned()),
+        },
         loads: vec![Template::literal("f")],
+        needs: Some(CellId::of(b"other")),
+        output: OutputKind::Pty,
+        prepare: vec![Template::literal("g")],
+        server: Some(Server { ready: Ready::Port(8000), requests: vec![vec![Template::literal("h")]] }),
     }))
 }
 

@@ -40,7 +40,7 @@ impl Tools {
     }
 
     /// Where `tool` is.
-    pub(super) fn find(&self, tool: Tool) -> Result<PathBuf, SettingError> {
+    pub(in crate::perform) fn find(&self, tool: Tool) -> Result<PathBuf, SettingError> {
         let name = match self.replaced.get(&tool) {
             Some(path) if path.is_absolute() && path.exists() => return Ok(path.clone()),
             Some(path) if path.is_absolute() => {

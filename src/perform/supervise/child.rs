@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -13,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use tokio::net::UnixStream;
-use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::Signal as SignalStream;
 use tokio::time::sleep_until;
 
@@ -25,22 +23,16 @@ use crate::perform::os;
 use crate::perform::processes;
 use crate::perform::supervise::family::Family;
 use crate::perform::supervise::launch::{Deadlines, Launch, Program};
-use crate::perform::supervise::lines::{ErrorText, KnownTexts, Lines, Scanner, Succeeded};
 use crate::perform::supervise::looks::FirstLook;
-use crate::perform::supervise::output::{OutputLog, STREAMS};
 use crate::perform::supervise::pipes::{self, Now, readable, writable};
 use crate::perform::supervise::replies::{Replies, Said};
 use crate::perform::supervise::spawn::{Newborn, working_directory};
+use crate::perform::supervise::streams::{READ_BYTES, READS_MAX, Streams};
+use crate::perform::supervise::tracer::Tracer;
 use crate::perform::supervise::{ChildEvent, SETTLE_STAGE};
 
 /// How long after its child's end a trial's other processes may finish by themselves and its pipes may stay open.
 const LEAK_GRACE: Duration = Duration::from_millis(200);
-
-/// How much is read from a pipe at once, in bytes: all that Linux keeps in one by default.
-const READ_BYTES: usize = 64 * 1024;
-
-/// How often a pipe is read before the others and the clock are looked at again.
-const READS_MAX: u32 = 8;
 
 /// The most distinct stages of one trial: they all stand in one record.
 const STAGES_MAX: usize = 512;
@@ -79,14 +71,6 @@ enum Wake {
     Output(usize),
 }
 
-/// Lines to look at.
-enum LinesOf<'a> {
-    /// Of these bytes.
-    Bytes(&'a [u8]),
-    /// The unfinished one that is left when the stream ends.
-    End,
-}
-
 /// With whom we speak.
 #[derive(Debug)]
 enum Talk {
@@ -94,14 +78,6 @@ enum Talk {
     Worker(Replies),
     /// A trampoline: what it said so far. The program that it becomes says nothing.
     Trampoline(Vec<u8>),
-}
-
-/// One output stream.
-#[derive(Debug)]
-struct Output {
-    pipe: Option<Receiver>,
-    lines: Lines,
-    log: OutputLog,
 }
 
 /// A child and its descendants at the moment of birth.
@@ -112,6 +88,8 @@ pub(super) struct Birth {
     pub(super) newborn: Newborn,
     /// It and its descendants.
     pub(super) family: Family,
+    /// Its tracer, if it has one.
+    pub(super) tracer: Option<Tracer>,
 }
 
 /// The child of one trial. Dropped before its end it is killed.
@@ -128,16 +106,17 @@ pub struct Child {
     not_started: Option<String>,
     /// A conversation that closed within a line: natural if a signal ended the child, a lie otherwise.
     torn: Option<String>,
-    outputs: [Output; 2],
-    scanner: Scanner,
-    error_text: ErrorText,
-    known_texts: KnownTexts,
+    streams: Streams,
     family: Family,
+    /// Sees a fatal signal before the child does.
+    tracer: Option<Tracer>,
     /// The processes and threads that were seen in the trial.
     members: BTreeSet<u32>,
     first_look: FirstLook,
     stage_since: Instant,
     settle_since: Option<Instant>,
+    /// The codes that are a success; empty for 0 alone.
+    exit_codes: Vec<i32>,
     artifacts: Vec<String>,
     cwd: PathBuf,
     trial_dir: String,
@@ -149,24 +128,18 @@ pub struct Child {
 impl Child {
     /// Takes charge of a newborn. Must be called in the runtime's context.
     pub(super) fn new(birth: Birth, launch: Launch<'_>) -> io::Result<Self> {
-        let Birth { born, newborn, family } = birth;
+        let Birth { born, newborn, family, tracer } = birth;
         newborn.conversation.set_nonblocking(true)?;
-        let output = |pipe: OwnedFd, stream| -> io::Result<Output> {
-            let log = OutputLog::new(launch.trial_dir, stream, launch.output_bytes_max);
-            Ok(Output { pipe: Some(Receiver::from_owned_fd(pipe)?), lines: Lines::default(), log })
-        };
+        let streams = Streams::new(newborn.source, &launch, born)?;
         let cwd = working_directory(&launch).into();
         let mut outcome = Outcome::of(Exit::Unkillable);
-        let (talk, scanner, artifacts) = match launch.program {
+        let (talk, exit_codes, artifacts) = match launch.program {
             Program::Worker(_) => {
                 outcome.last_reply = Some(LastReply::Silence);
-                (Talk::Worker(Replies::new()), Scanner::default(), Vec::new())
+                (Talk::Worker(Replies::new()), Vec::new(), Vec::new())
             }
-            Program::Command(ref command) => {
-                (Talk::Trampoline(Vec::new()), Scanner::new(command), command.artifacts.clone())
-            }
+            Program::Command(command) => (Talk::Trampoline(Vec::new()), command.exit_codes, command.artifacts),
         };
-        let outputs = [output(newborn.stdout.into(), STREAMS[0])?, output(newborn.stderr.into(), STREAMS[1])?];
         let mut child = Self {
             pid: newborn.pid,
             born,
@@ -178,15 +151,14 @@ impl Child {
             is_running: false,
             not_started: None,
             torn: None,
-            outputs,
-            scanner,
-            error_text: ErrorText::default(),
-            known_texts: KnownTexts::default(),
+            streams,
             family,
+            tracer,
             members: BTreeSet::from([newborn.pid.as_raw_nonzero().get().unsigned_abs()]),
             first_look: FirstLook::default(),
             stage_since: born,
             settle_since: None,
+            exit_codes,
             artifacts,
             cwd,
             trial_dir: launch.trial_dir.to_string_lossy().into_owned(),
@@ -224,7 +196,7 @@ impl Child {
         if self.phase != Phase::Alive {
             return;
         }
-        if matches!(why, EndedBy::Timeout | EndedBy::StageTimeout) {
+        if matches!(why, EndedBy::Timeout | EndedBy::StageTimeout | EndedBy::SilenceTimeout) {
             self.outcome.hang = self.first_look.compare(self.stage_since, &self.family.members());
         }
         self.outcome.ended_by = Some(why);
@@ -233,7 +205,7 @@ impl Child {
     }
 
     pub(super) fn sync_output(&mut self) -> io::Result<()> {
-        self.outputs.iter_mut().try_for_each(|output| output.log.sync())
+        self.streams.sync()
     }
 
     /// The next event, or `Quiet` at `until`.
@@ -270,7 +242,7 @@ impl Child {
         if self.phase != Phase::Over {
             self.reap();
             self.read_conversation();
-            (0..self.outputs.len()).for_each(|index| self.read_output(index));
+            self.streams.indices().for_each(|index| self.read_output(index));
             self.advance(Instant::now());
         }
         self.events.pop_front()
@@ -282,8 +254,8 @@ impl Child {
             _ = child_ended.recv() => Wake::ChildEnded,
             () = readable(self.conversation.as_ref()) => Wake::Conversation,
             () = writable(self.conversation.as_ref()), if is_writing => Wake::ConversationWritable,
-            () = readable(self.outputs[0].pipe.as_ref()) => Wake::Output(0),
-            () = readable(self.outputs[1].pipe.as_ref()) => Wake::Output(1),
+            () = self.streams.readable(0) => Wake::Output(0),
+            () = self.streams.readable(1) => Wake::Output(1),
             () = sleep_until(alarm.into()) => Wake::Time,
         }
     }
@@ -304,11 +276,14 @@ impl Child {
 
     /// The span whose end ends a child that is alive, and what to call that.
     fn patience(&self) -> (Instant, Instant, EndedBy) {
-        let whole = (self.born, self.born + self.deadlines.timeout, EndedBy::Timeout);
-        match self.deadlines.stage_timeout.map(|limit| self.stage_since + limit) {
-            Some(end) if end < whole.1 => (self.stage_since, end, EndedBy::StageTimeout),
-            Some(_) | None => whole,
-        }
+        let Deadlines { timeout, stage_timeout, silence_timeout, .. } = self.deadlines;
+        let span = |began: Instant, limit: Duration, why| (began, began + limit, why);
+        let spans = [
+            stage_timeout.map(|limit| span(self.stage_since, limit, EndedBy::StageTimeout)),
+            silence_timeout.map(|limit| span(self.streams.last_output(), limit, EndedBy::SilenceTimeout)),
+        ];
+        let whole = span(self.born, timeout, EndedBy::Timeout);
+        spans.into_iter().flatten().fold(whole, |first, other| if other.1 < first.1 { other } else { first })
     }
 
     fn advance_alive(&mut self, now: Instant) {
@@ -368,9 +343,9 @@ impl Child {
 
     fn settle(&mut self, now: Instant) {
         // What is in the pipes was written before the last process ended; whoever else holds them is not ours.
-        for index in 0..self.outputs.len() {
+        for index in self.streams.indices() {
             self.read_output(index);
-            self.outputs[index].pipe = None;
+            self.streams.close(index);
         }
         self.conversation = None;
         if self.deadlines.settle.is_zero() {
@@ -384,23 +359,17 @@ impl Child {
 
     fn finish(&mut self, now: Instant) {
         self.phase = Phase::Over;
-        for index in 0..self.outputs.len() {
-            self.look_at(index, LinesOf::End);
-        }
+        self.streams.end().into_iter().for_each(|stage| self.reach(stage));
         if let Some(since) = self.settle_since {
             self.outcome.stage_ms.push((SETTLE_STAGE.parse().expect("a constant stage name"), millis(now - since)));
         }
         let outcome = &mut self.outcome;
-        outcome.stdout = self.outputs[0].log.finish();
-        outcome.stderr = self.outputs[1].log.finish();
         outcome.leaked = self.family.leaked();
-        let (metrics, unmet) = self.scanner.finish();
-        outcome.metrics.extend(metrics);
-        outcome.unmet = unmet;
-        outcome.known_texts = self.known_texts.finish();
-        let succeeded = if outcome.exit == Exit::Code(0) { Succeeded::Yes } else { Succeeded::No };
-        outcome.error_text = self.error_text.finish(succeeded, &self.trial_dir);
-        if succeeded == Succeeded::Yes {
+        self.streams.tell(outcome, &self.trial_dir);
+        if let (Exit::Code(code), false) = (&outcome.exit, self.exit_codes.is_empty()) {
+            outcome.exit_expected = Some(self.exit_codes.contains(code));
+        }
+        if outcome.exit_expected.unwrap_or(outcome.exit == Exit::Code(0)) {
             let is_missing = |artifact: &&String| !self.cwd.join(artifact).exists();
             outcome.artifacts_missing = self.artifacts.iter().filter(is_missing).cloned().collect();
         }
@@ -413,7 +382,11 @@ impl Child {
             return;
         }
         let now = Instant::now();
-        match os::try_reap(self.pid) {
+        let reaped = match &mut self.tracer {
+            Some(tracer) => tracer.poll(),
+            None => os::try_reap(self.pid),
+        };
+        match reaped {
             Ok(None) => return,
             Ok(Some(reaped)) => {
                 self.outcome.exit = exit(reaped.status);
@@ -421,12 +394,13 @@ impl Child {
             }
             Err(error) => self.not_started = Some(format!("its exit status was lost: {error}")),
         }
+        self.outcome.crash = self.tracer.as_mut().and_then(Tracer::take).map(Box::new);
         self.outcome.duration_ms = millis(now - self.born);
         self.close_stage(now);
         self.phase = Phase::Draining { until: now + LEAK_GRACE };
         // What was said before the end is waiting already; the usual child is drained without another wake-up.
         self.read_conversation();
-        (0..self.outputs.len()).for_each(|index| self.read_output(index));
+        self.streams.indices().for_each(|index| self.read_output(index));
         self.conclude();
     }
 
@@ -450,7 +424,7 @@ impl Child {
     }
 
     fn is_drained(&self) -> bool {
-        self.conversation.is_none() && self.outputs.iter().all(|output| output.pipe.is_none())
+        self.conversation.is_none() && self.streams.are_closed()
     }
 
     /// Writes as much of what is waiting as the socket takes. A child that does not listen is told nothing.
@@ -535,7 +509,7 @@ impl Child {
         self.events.push_back(ChildEvent::Running { pid: self.pid() });
     }
 
-    fn reach(&mut self, stage: StageName) {
+    pub(super) fn reach(&mut self, stage: StageName) {
         let now = Instant::now();
         self.close_stage(now);
         if !self.outcome.stage_ms.iter().any(|(known, _)| *known == stage) {
@@ -563,37 +537,7 @@ impl Child {
         if !self.is_running {
             self.read_conversation();
         }
-        for _ in 0..READS_MAX {
-            let Some(pipe) = &self.outputs[index].pipe else { return };
-            match pipes::read_now(pipe, &mut self.buffer) {
-                Now::Bytes(count) => {
-                    let buffer = std::mem::take(&mut self.buffer);
-                    self.outputs[index].log.write(&buffer[..count]);
-                    self.look_at(index, LinesOf::Bytes(&buffer[..count]));
-                    self.buffer = buffer;
-                }
-                Now::Nothing => return,
-                Now::End => self.outputs[index].pipe = None,
-            }
-        }
-    }
-
-    fn look_at(&mut self, index: usize, lines_of: LinesOf<'_>) {
-        let is_stderr = index == 1;
-        let (scanner, error_text, mut reached) = (&mut self.scanner, &mut self.error_text, Vec::new());
-        let known_texts = &mut self.known_texts;
-        let sink = |line: &[u8]| {
-            if is_stderr {
-                error_text.line(line);
-            }
-            known_texts.line(line);
-            reached.extend(scanner.line(line));
-        };
-        match lines_of {
-            LinesOf::Bytes(bytes) => self.outputs[index].lines.push(bytes, sink),
-            LinesOf::End => self.outputs[index].lines.finish(sink),
-        }
-        reached.into_iter().for_each(|stage| self.reach(stage));
+        self.streams.read(index).into_iter().for_each(|stage| self.reach(stage));
     }
 }
 

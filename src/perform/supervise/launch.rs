@@ -7,7 +7,7 @@ use regex::bytes::Regex;
 
 use crate::model::journal::Invoker;
 use crate::model::protocol::Request;
-use crate::model::settings::Cpus;
+use crate::model::settings::{Cpus, NumberRange, Observer, OutputKind};
 use crate::model::verdict::StageName;
 use crate::perform::processes::RunMark;
 
@@ -38,6 +38,10 @@ pub struct Launch<'a> {
     pub deadlines: Deadlines,
     /// How many bytes of each output stream are kept, see [`OUTPUT_BYTES_MAX`].
     pub output_bytes_max: u64,
+    /// The file that puts it into a control group of its own; absent: it stays in ours.
+    pub group: Option<&'a Path>,
+    /// What watches it from inside its machine.
+    pub observer: Observer,
     /// As whom and with which environment it runs; absent: as the harness itself.
     pub invoker: Option<&'a Invoker>,
 }
@@ -67,8 +71,27 @@ pub struct CommandLine {
     pub metrics: Vec<(String, Regex)>,
     /// Files that must exist after exit 0, relative to `cwd`.
     pub artifacts: Vec<String>,
-    /// Texts that some line of the output must contain.
-    pub expect_output: Vec<String>,
+    /// Exit codes that are a success; empty for 0 alone.
+    pub exit_codes: Vec<i32>,
+    /// What the output must say and must not say.
+    pub expect_output: Vec<Expectation>,
+    /// What it writes to.
+    pub output: OutputKind,
+    /// The first line that matches shows a server to be ready: a stage beside the ordered ones.
+    pub ready: Option<Regex>,
+}
+
+/// One thing that the output must or must not say.
+#[derive(Debug, Clone)]
+pub enum Expectation {
+    /// Some line contains this text.
+    Contains(String),
+    /// No line contains this text.
+    Lacks(String),
+    /// Some line matches.
+    Matches(Regex),
+    /// This metric is there, and its last number lies in the range.
+    Number(String, NumberRange),
 }
 
 /// One change of the environment.
@@ -87,6 +110,8 @@ pub struct Deadlines {
     pub timeout: Duration,
     /// Without a change of stage; absent: silence is not a hang.
     pub stage_timeout: Option<Duration>,
+    /// Without a byte of output; absent: silence is not a hang.
+    pub silence_timeout: Option<Duration>,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// Between SIGKILL and giving up.
@@ -98,6 +123,6 @@ pub struct Deadlines {
 impl Deadlines {
     /// The usual patience, with `timeout` for the whole trial and no deadline for a stage.
     pub fn new(timeout: Duration) -> Self {
-        Self { timeout, stage_timeout: None, grace: GRACE, kill_wait: KILL_WAIT, settle: SETTLE }
+        Self { timeout, stage_timeout: None, silence_timeout: None, grace: GRACE, kill_wait: KILL_WAIT, settle: SETTLE }
     }
 }

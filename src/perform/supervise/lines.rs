@@ -12,7 +12,8 @@ use regex::bytes::Regex as BytesRegex;
 use crate::decide::signs::{HINTS, known_text};
 use crate::model::outcome::KnownText;
 use crate::model::verdict::StageName;
-use crate::perform::supervise::launch::CommandLine;
+use crate::perform::supervise::READY_STAGE;
+use crate::perform::supervise::launch::{CommandLine, Expectation};
 
 /// How much of a line is compared with patterns, in bytes; the rest of a longer line is skipped.
 pub(super) const LINE_BYTES_MATCHED: usize = 64 * 1024;
@@ -98,9 +99,49 @@ pub(super) struct Scanner {
     /// Stages before this one were reached or passed.
     next_stage: usize,
     patterns: Vec<(String, BytesRegex)>,
+    /// The last number of each metric; NaN and infinities are none for the journal, and are wrong in a range.
     metrics: BTreeMap<String, f64>,
-    /// Texts that no line contained so far, each with its search.
-    unmet: Vec<(String, BytesRegex)>,
+    expectations: Vec<Expected>,
+    /// The first line that matches shows a server to be ready.
+    ready: Option<BytesRegex>,
+}
+
+/// An expectation and how it stands.
+#[derive(Debug)]
+struct Expected {
+    what: Expectation,
+    search: Option<BytesRegex>,
+    is_found: bool,
+}
+
+impl Expected {
+    fn of(what: &Expectation) -> Self {
+        let search = match what {
+            Expectation::Contains(text) | Expectation::Lacks(text) => Some(literal(text)),
+            Expectation::Matches(pattern) => Some(pattern.clone()),
+            Expectation::Number(..) => None,
+        };
+        Self { what: what.clone(), search, is_found: false }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        self.is_found = self.is_found || self.search.as_ref().is_some_and(|search| search.is_match(line));
+    }
+
+    /// Why it is not met, in words.
+    fn unmet(&self, metrics: &BTreeMap<String, f64>) -> Option<String> {
+        match (&self.what, self.is_found) {
+            (Expectation::Contains(text), false) => Some(format!("no line of output contains {text:?}")),
+            (Expectation::Lacks(text), true) => Some(format!("a line of output contains {text:?}")),
+            (Expectation::Matches(pattern), false) => Some(format!("no line of output matches {:?}", pattern.as_str())),
+            (Expectation::Number(name, range), _) => match metrics.get(name) {
+                None => Some(format!("no line of output gives the number {name}")),
+                Some(number) if range.contains(*number) => None,
+                Some(number) => Some(format!("{name} is {number}, not {range}")),
+            },
+            (Expectation::Contains(_) | Expectation::Matches(_), true) | (Expectation::Lacks(_), false) => None,
+        }
+    }
 }
 
 impl Scanner {
@@ -111,21 +152,26 @@ impl Scanner {
             next_stage: 0,
             patterns: command.metrics.clone(),
             metrics: BTreeMap::new(),
-            unmet: command.expect_output.iter().map(|text| (text.clone(), literal(text))).collect(),
+            expectations: command.expect_output.iter().map(Expected::of).collect(),
+            ready: command.ready.clone(),
         }
     }
 
-    /// Looks at a line; the stage that it shows to be reached, if it does.
-    pub(super) fn line(&mut self, line: &[u8]) -> Option<StageName> {
+    /// Looks at a line; the stages that it shows to be reached.
+    pub(super) fn line(&mut self, line: &[u8]) -> impl Iterator<Item = StageName> {
         for (name, pattern) in &self.patterns {
             let group = pattern.captures(line).and_then(|captures| captures.get(1));
             let number = group.and_then(|group| std::str::from_utf8(group.as_bytes()).ok()?.parse::<f64>().ok());
-            // Infinities and NaN have no form in the journal.
-            if let Some(number) = number.filter(|number| number.is_finite()) {
+            if let Some(number) = number {
                 self.metrics.insert(name.clone(), number);
             }
         }
-        self.unmet.retain(|(_, search)| !search.is_match(line));
+        self.expectations.iter_mut().for_each(|expected| expected.line(line));
+        let ready = self.ready.take_if(|pattern| pattern.is_match(line)).map(|_| ready_stage());
+        self.stage(line).into_iter().chain(ready)
+    }
+
+    fn stage(&mut self, line: &[u8]) -> Option<StageName> {
         let ahead = self.stages[self.next_stage..].iter().position(|(_, pattern)| pattern.is_match(line))?;
         self.next_stage += ahead + 1;
         Some(self.stages[self.next_stage - 1].0.clone())
@@ -133,9 +179,15 @@ impl Scanner {
 
     /// The numbers found, and the promises not kept, in words.
     pub(super) fn finish(&mut self) -> (BTreeMap<String, f64>, Vec<String>) {
-        let words = self.unmet.drain(..).map(|(text, _)| format!("no line of output contains {text:?}")).collect();
+        let words = self.expectations.drain(..).filter_map(|expected| expected.unmet(&self.metrics)).collect();
+        // Infinities and NaN have no form in the journal.
+        self.metrics.retain(|_, number| number.is_finite());
         (std::mem::take(&mut self.metrics), words)
     }
+}
+
+fn ready_stage() -> StageName {
+    READY_STAGE.parse().expect("a constant stage name")
 }
 
 /// The engine finds a literal text many times faster than a comparison at each position does.
@@ -235,6 +287,8 @@ fn normalise(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::quantity::Finite;
+    use crate::model::settings::NumberRange;
 
     fn cut(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
         let (mut lines, mut all) = (Lines::default(), Vec::new());
@@ -265,7 +319,12 @@ mod tests {
         Scanner::new(&CommandLine {
             stages: stages.iter().map(stage).collect(),
             metrics: vec![("build_s".into(), BytesRegex::new(r"completed in ([\d.]+) s").unwrap())],
-            expect_output: vec!["Sequence complete".into()],
+            expect_output: vec![
+                Expectation::Contains("Sequence complete".into()),
+                Expectation::Lacks("nan".into()),
+                Expectation::Matches(BytesRegex::new("^completed").unwrap()),
+                Expectation::Number("build_s".into(), NumberRange { max: Finite::new(200.0), min: None }),
+            ],
             ..CommandLine::default()
         })
     }
@@ -273,7 +332,7 @@ mod tests {
     #[test]
     fn stages_advance_in_order_and_never_go_back() {
         let mut scanner = scanner(&[("first", "Constructing"), ("second", "Constructing"), ("third", "copy")]);
-        let mut reached = |line: &str| scanner.line(line.as_bytes()).map(|stage| stage.to_string());
+        let mut reached = |line: &str| scanner.line(line.as_bytes()).next().map(|stage| stage.to_string());
         assert_eq!(reached("noise"), None);
         assert_eq!(reached("Constructing 1").as_deref(), Some("first"));
         assert_eq!(reached("Constructing 2").as_deref(), Some("second"));
@@ -285,12 +344,33 @@ mod tests {
     #[test]
     fn the_last_number_counts_and_an_unkept_promise_is_named() {
         let mut scanner = scanner(&[]);
-        scanner.line(b"completed in 1.5 s");
-        scanner.line(b"completed in 212.4 s \xff\xfe");
-        scanner.line(b"completed in 1.2.3 s");
+        drop(scanner.line(b"completed in 1.5 s"));
+        drop(scanner.line(b"completed in 212.4 s \xff\xfe"));
+        drop(scanner.line(b"completed in 1.2.3 s"));
         let (metrics, unmet) = scanner.finish();
         assert_eq!(metrics["build_s"], 212.4);
-        assert_eq!(unmet, [r#"no line of output contains "Sequence complete""#]);
+        assert_eq!(unmet, [r#"no line of output contains "Sequence complete""#, "build_s is 212.4, not at most 200"]);
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_in_no_range_and_a_forbidden_text_is_named() {
+        let unmet = |lines: &[&str]| {
+            let mut scanner = scanner(&[]);
+            lines.iter().for_each(|line| drop(scanner.line(line.as_bytes())));
+            scanner.finish()
+        };
+        let kept = ["Sequence complete", "completed in 200 s"];
+        assert_eq!(unmet(&kept), (BTreeMap::from([("build_s".to_owned(), 200.0)]), Vec::new()));
+        let words = unmet(&[kept[0], kept[1], "logits: nan", "completed in . s"]).1;
+        assert_eq!(words, [r#"a line of output contains "nan""#]);
+        let mut scanner = Scanner::new(&CommandLine {
+            metrics: vec![("err".into(), BytesRegex::new("err=(.*)").unwrap())],
+            expect_output: vec![Expectation::Number("err".into(), NumberRange { max: Finite::new(1.0), min: None })],
+            ..CommandLine::default()
+        });
+        drop(scanner.line(b"err=0.5"));
+        drop(scanner.line(b"err=nan"));
+        assert_eq!(scanner.finish(), (BTreeMap::new(), vec!["err is NaN, not at most 1".to_owned()]));
     }
 
     fn error_text(output: &str) -> Option<String> {

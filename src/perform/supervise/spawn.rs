@@ -10,16 +10,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, getpid};
 
 use crate::model::protocol::Request;
-use crate::model::settings::Cpus;
+use crate::model::settings::{Cpus, OutputKind};
 use crate::perform::exec::{self, ExecRequest, ExecStdin};
 use crate::perform::invoker;
 use crate::perform::processes::MARK_VARIABLE;
 use crate::perform::supervise::launch::{CommandLine, EnvChange, Launch, Program};
+use crate::perform::supervise::streams::Source;
 
 /// Name of the worker's hidden subcommand.
 pub const WORKER_SUBCOMMAND: &str = "__worker";
@@ -32,10 +33,8 @@ pub(super) struct Newborn {
     pub(super) conversation: UnixStream,
     /// What to write to it first.
     pub(super) outgoing: Vec<u8>,
-    /// Its standard output.
-    pub(super) stdout: ChildStdout,
-    /// Its standard error.
-    pub(super) stderr: ChildStderr,
+    /// Its output.
+    pub(super) source: Source,
 }
 
 /// What the supervisor knows and a launch does not.
@@ -71,18 +70,48 @@ pub(super) fn spawn(origin: &Origin<'_>, launch: &Launch<'_>) -> io::Result<Newb
         }
     };
     let (conversation, theirs) = UnixStream::pair()?;
-    let mut child = command
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let terminal = match &launch.program {
+        Program::Command(CommandLine { output: OutputKind::Pty, .. }) => Some(terminal(&mut command)?),
+        Program::Command(CommandLine { output: OutputKind::Pipe, .. }) | Program::Worker(_) => {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            None
+        }
+    };
+    let mut child = command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn()?;
+    if let Some(entrance) = launch.group {
+        // Before it is told what to become: everything that it takes counts.
+        let entered = std::fs::write(entrance, child.id().to_string());
+        entered.inspect_err(|_| drop(child.kill().and_then(|()| child.wait())))?;
+    }
+    // The command holds the child's ends of a terminal, which would never be closed.
+    drop(command);
+    let source = match (terminal, child.stdout.take(), child.stderr.take()) {
+        (Some(terminal), ..) => Some(Source::Terminal(terminal)),
+        (None, Some(stdout), Some(stderr)) => Some(Source::Pipes { stdout: stdout.into(), stderr: stderr.into() }),
+        (None, ..) => None,
+    };
     // The standard library's handle is let go: it neither reaps nor kills, and the supervisor waits by itself.
-    match (pid, child.stdout.take(), child.stderr.take()) {
-        (Some(pid), Some(stdout), Some(stderr)) => Ok(Newborn { pid, conversation, outgoing, stdout, stderr }),
+    match (i32::try_from(child.id()).ok().and_then(Pid::from_raw), source) {
+        (Some(pid), Some(source)) => Ok(Newborn { pid, conversation, outgoing, source }),
         _ => Err(io::Error::other("a child without pipes")),
     }
+}
+
+/// Gives the child a terminal for both streams; the parent's side of it. It changes no byte of what is written, is not
+/// the child's controlling terminal, and so sends it no signal.
+fn terminal(command: &mut Command) -> io::Result<OwnedFd> {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&ours)?;
+    unlockpt(&ours)?;
+    let name = ptsname(&ours, Vec::new())?;
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+    let theirs = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty())?;
+    let mut modes = rustix::termios::tcgetattr(&theirs)?;
+    modes.make_raw();
+    rustix::termios::tcsetattr(&theirs, rustix::termios::OptionalActions::Now, &modes)?;
+    command.stdout(Stdio::from(theirs.try_clone()?)).stderr(Stdio::from(theirs));
+    Ok(ours)
 }
 
 /// The directory in which the child works.

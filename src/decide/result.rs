@@ -6,13 +6,10 @@ use crate::model::ids::{BootId, TrialId};
 use crate::model::journal::{Event, Judged, Record, Started};
 use crate::model::outcome::Outcome;
 use crate::model::units::{UptimeMs, WallTime};
-use crate::model::verdict::{Judgement, StageName};
+use crate::model::verdict::{Judgement, STAGES_MAX, StageName};
 
 /// Name and version of the format of `result.json`.
 pub const RESULT_SCHEMA: &str = "jetfault.result/1";
-
-/// The most stages kept in a result; later ones are counted.
-pub const STAGES_MAX: usize = 4096;
 
 /// A stage and when it began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

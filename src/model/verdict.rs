@@ -184,6 +184,9 @@ impl RebootCause {
 /// The longest stage name, in bytes: it is repeated in every record of a stage.
 pub const STAGE_BYTES_MAX: usize = 64;
 
+/// The most distinct stages of one trial, which all stand in one record; a result keeps as many changes of stage.
+pub const STAGES_MAX: usize = 4096;
+
 /// A named step inside a trial, such as `C.copy` or a name given by a command's matrix.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -116,6 +116,13 @@ fn breadcrumbs_that_are_off_tell_no_stage() {
 }
 
 #[test]
+fn a_model_of_thirty_two_layers_may_tell_each_of_its_stages() {
+    let script: String = (0..1600).map(|n| format!("stage L{:02}.up_proj.s{n}\n", n / 50)).collect();
+    let (events, outcome) = Bench::new().run(Program::Worker(request(&format!("{script}done"))));
+    assert!(stages(&events).len() == 1600 && looks_like_a_pass(&outcome), "{outcome:?}");
+}
+
+#[test]
 fn a_worker_that_cannot_do_the_work_says_so() {
     let unknown = Linear4bitSettings { quant: QuantType::Mxfp4, ..Linear4bitSettings::of(Vec::new()) };
     let settings = Settings::of(WorkloadSettings::Linear4bit(unknown));

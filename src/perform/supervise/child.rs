@@ -17,7 +17,7 @@ use tokio::time::sleep_until;
 
 use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
 use crate::model::protocol::STAGE_ACKNOWLEDGED;
-use crate::model::verdict::StageName;
+use crate::model::verdict::{STAGES_MAX, StageName};
 use crate::perform::exec::{EXEC_FAILED, EXEC_READY};
 use crate::perform::os;
 use crate::perform::processes;
@@ -33,9 +33,6 @@ use crate::perform::supervise::{ChildEvent, SETTLE_STAGE};
 
 /// How long after its child's end a trial's other processes may finish by themselves and its pipes may stay open.
 const LEAK_GRACE: Duration = Duration::from_millis(200);
-
-/// The most distinct stages of one trial: they all stand in one record.
-const STAGES_MAX: usize = 512;
 
 /// The most processes and threads of one trial that are remembered.
 const MEMBERS_MAX: usize = 16 * 1024;

@@ -9,7 +9,7 @@ use crate::model::verdict::StageName;
 use crate::perform::exec::EXEC_FAILED;
 
 /// The most distinct metrics and notes of one trial together: they all stand in one record.
-const FACTS_MAX: usize = 512;
+const FACTS_MAX: usize = 2048;
 
 /// The longest name of a metric or note, in bytes.
 const FACT_NAME_BYTES_MAX: usize = 128;
@@ -188,7 +188,9 @@ fn quote(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::journal::LINE_BYTES_MAX;
     use crate::model::outcome::Exit;
+    use crate::model::verdict::STAGES_MAX;
 
     const HELLO: &[u8] = b"{\"hello\":{\"protocol\":1}}\n";
 
@@ -237,6 +239,16 @@ mod tests {
         let mut pieces = vec![HELLO];
         pieces.resize(8, note.as_bytes());
         assert_eq!(said(&pieces).0, Err(ProtocolError::TooMuch));
+    }
+
+    #[test]
+    fn the_fullest_outcome_fits_a_record() {
+        let mut outcome = Outcome::of(Exit::Code(0));
+        outcome.stage_ms = (0..STAGES_MAX).map(|n| (format!("{n:064}").parse().unwrap(), u64::MAX)).collect();
+        outcome.metrics = (0..FACTS_MAX).map(|n| (format!("{n:0FACT_NAME_BYTES_MAX$}"), f64::MIN)).collect();
+        // A control character takes six bytes in JSON, and what a worker sends is JSON already.
+        let bytes = serde_json::to_vec(&outcome).unwrap().len() + NOTE_BYTES_MAX;
+        assert!(bytes < LINE_BYTES_MAX, "{bytes}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod standins;
 #[path = "../../src/testing/boards.rs"]
 mod boards;
 
+mod axes;
 mod bad_input;
 mod boots;
 mod commands;

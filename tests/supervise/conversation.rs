@@ -1,6 +1,6 @@
 //! What a worker says, and what it says wrongly.
 
-use jetfault::model::settings::{Linear4bitSettings, Settings, StackSettings, WorkloadSettings};
+use jetfault::model::settings::{CommandSettings, Settings, WorkloadSettings};
 
 use crate::bench::*;
 
@@ -117,8 +117,7 @@ fn breadcrumbs_that_are_off_tell_no_stage() {
 
 #[test]
 fn a_worker_that_cannot_do_the_work_says_so() {
-    let stack = StackSettings { block: Linear4bitSettings::of(Vec::new()), head: Vec::new(), layers: 1 };
-    let settings = Settings::of(WorkloadSettings::Stack(stack));
+    let settings = Settings::of(WorkloadSettings::Command(CommandSettings::default()));
     let request = Request { work: Work::Cell(Box::new(settings)), ..request("") };
     let outcome = Bench::new().run(Program::Worker(request)).1;
     assert_eq!(outcome.last_reply, Some(LastReply::Failed));
@@ -129,16 +128,6 @@ fn a_worker_that_cannot_do_the_work_says_so() {
 fn the_durable_trial_and_the_requested_one_must_be_the_same() {
     let mut bench = Bench::new();
     let other = Request { trial: "c-0123456789abcdef-r002-a1".parse().unwrap(), ..request("") };
-    let launch = Launch {
-        program: Program::Worker(other),
-        run: &bench.run,
-        trial_dir: bench.dir.path(),
-        environment: Vec::new(),
-        deadlines: bench.deadlines,
-        output_bytes_max: OUTPUT_BYTES_MAX,
-        group: None,
-        observer: Observer::None,
-        invoker: None,
-    };
+    let launch = Launch::new(Program::Worker(other), &bench.run, bench.dir.path(), bench.deadlines);
     assert!(matches!(bench.supervisor.start(&started(), launch), Err(StartError::OtherTrial { .. })));
 }

@@ -10,6 +10,9 @@ use crate::model::outcome::{EndedBy, Exit, KnownText, Outcome, TrialFinding, Who
 use crate::model::protocol::MemoryRefused;
 use crate::model::verdict::{Signature, Verdict};
 
+/// The note of an outcome that says why what ran beside the trial made it another trial than its cell asks for.
+pub const COMPANION_FAILURE: &str = "companion.failure";
+
 fn status_of(outcome: &Outcome) -> Option<String> {
     match &outcome.exit {
         Exit::Code(code) => Some(format!("exit {code}")),
@@ -174,7 +177,9 @@ fn base_detail(outcome: &Outcome, verdict: Verdict) -> Option<String> {
         EndedBy::Served => None,
         EndedBy::Stop => Some("interrupted"),
         EndedBy::Protocol => None,
-        EndedBy::Companion => outcome.notes.get("companion").map(String::as_str),
+        EndedBy::Companion => {
+            outcome.notes.get(COMPANION_FAILURE).or(outcome.notes.get("companion")).map(String::as_str)
+        }
     });
     if let Some(words) = ended {
         return Some(words.to_owned());

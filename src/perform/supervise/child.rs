@@ -210,6 +210,8 @@ impl Child {
 
     /// The next event, or `Quiet` at `until`.
     pub(super) async fn next_event(&mut self, child_ended: &mut SignalStream, until: Instant) -> ChildEvent {
+        // Whoever waited for another child took the signal that told of this one's end.
+        self.reap();
         loop {
             if let Some(event) = self.events.pop_front() {
                 return event;

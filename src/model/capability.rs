@@ -82,6 +82,7 @@ const THIS: &[Capability] = &[
     Capability::DriverAllocators,
     Capability::DropCaches,
     Capability::GpuPm,
+    Capability::Loads,
     Capability::MemoryMax,
     Capability::Observer,
     Capability::OutputPatterns,

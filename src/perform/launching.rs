@@ -191,6 +191,7 @@ fn command_line(
         stages: watch.stages.iter().map(stage).collect::<Result<_, _>>()?,
         metrics: watch.metrics.iter().map(metric).collect::<Result<_, _>>()?,
         artifacts: all(&command.artifacts)?,
+        loads: all(&command.loads)?,
         exit_codes: command.exit_codes.clone(),
         expect_output: expectations(&command.expect_output)?,
         output: command.output,

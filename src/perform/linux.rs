@@ -55,7 +55,7 @@ use crate::perform::settings::{FilledCache, Reach, Switched, Tools, drop_page_ca
 use crate::perform::start_state::UsedMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
 use crate::perform::supervise::{
-    Bounds, Child, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, SideMark, Supervisor,
+    Bounds, Child, EnvChange, Identities, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, SideMark, Supervisor,
 };
 use crate::perform::survey::survey;
 use crate::perform::telemetry::GpuLoad;
@@ -81,6 +81,8 @@ pub struct Linux<'a> {
     client: Option<Client>,
     /// What is repeated inside the trial.
     repetition: Option<Repetition>,
+    /// What the libraries are that trials loaded.
+    identities: Identities,
     /// The signals and places of crashes that a debugger looked at.
     crashes_seen: BTreeSet<(i32, String)>,
     prepared: Prepared,
@@ -176,6 +178,7 @@ impl<'a> Linux<'a> {
             companions: Vec::new(),
             client: None,
             repetition: None,
+            identities: Identities::default(),
             crashes_seen: BTreeSet::new(),
             prepared: setting.prepared,
             filled: None,
@@ -360,6 +363,7 @@ impl Machine for Linux<'_> {
         self.mind_companions(&mut event);
         if let ChildEvent::Ended(outcome) = &mut event {
             if let Some(child) = self.child.take() {
+                child.libraries().tell(outcome, &mut self.identities);
                 let repetition = self.repetition.take();
                 self.witness.finish(outcome, repetition.as_ref().map_or(child.members(), Repetition::members));
             }

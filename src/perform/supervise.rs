@@ -11,6 +11,7 @@
 mod child;
 mod family;
 mod launch;
+mod libraries;
 mod lines;
 mod looks;
 mod output;
@@ -40,6 +41,7 @@ pub use child::Child;
 pub use launch::{
     Bounds, CommandLine, Deadlines, EnvChange, Expectation, GRACE, KILL_WAIT, Launch, OUTPUT_BYTES_MAX, Program, SETTLE,
 };
+pub(in crate::perform) use libraries::Identities;
 pub use output::assemble_output;
 pub use spawn::WORKER_SUBCOMMAND;
 pub(in crate::perform) use tracer::CORE as SMALL_CORE;

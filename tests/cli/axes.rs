@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::bench::Bench;
 use crate::commands::{detail, judged, matrix, only, run};
+use crate::standins::standin;
 
 fn script(script: &str, more: &str) -> String {
     format!("argv = [\"sh\", \"-c\", {script:?}]\n{more}")
@@ -54,7 +55,7 @@ fn ballast_is_there_before_the_command_and_gone_after_the_run() {
     let bench = Bench::new();
     // The ballast is the other child of the same parent.
     let look = "for status in $(grep -l \"PPid:.$PPID$\" /proc/[0-9]*/status); do \
-                grep -q __worker $(dirname $status)/cmdline 2>/dev/null && grep VmRSS $status; done; true";
+                grep -q '[_]_worker' $(dirname $status)/cmdline 2>/dev/null && grep VmRSS $status; done; true";
     let metrics =
         "metrics = { held_kb = 'VmRSS:\\s+(\\d+) kB' }\nexpect_output = { numbers = { held_kb = { min = 65536 } } }";
     run(&bench, &matrix(&script(look, metrics), "[baseline]\nballast = \"64MiB\"\n"), &[]).ends(0);
@@ -91,6 +92,25 @@ fn a_prelude_runs_to_its_end_before_the_trial_and_its_failure_makes_it_void() {
     let (verdict, result) = first(&bench);
     assert_eq!(verdict, "void");
     assert!(detail(&result).contains("its prelude failed: exit 4"), "{}", detail(&result));
+}
+
+#[test]
+fn a_library_from_another_place_makes_a_trial_void_and_the_right_one_is_proved() {
+    let library = standin("libcompiler.so");
+    let name = library.rsplit('/').next().unwrap();
+    let load = format!("import ctypes, time; ctypes.CDLL('{library}'); time.sleep(0.3)");
+    let command = format!("argv = [\"python3\", \"-c\", {load:?}]\nloads = [\"{{lib}}\"]");
+    for (wanted, verdict, words) in [
+        (library.clone(), "pass", "sha256 "),
+        (format!("/nowhere/{name}"), "void", "and not from /nowhere/libcompiler.so"),
+    ] {
+        let bench = Bench::new();
+        run(&bench, &matrix(&command, &format!("[vars]\nlib = {wanted:?}\n")), &[]);
+        let (found, result) = first(&bench);
+        assert_eq!(found, verdict, "{result}");
+        let note = result["outcome"]["notes"]["loads"].as_str().unwrap();
+        assert!(note.contains(words), "{note}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::decide::signs::is_start_failure;
 use crate::model::evidence::Fact;
 use crate::model::hang::Hang;
 use crate::model::kernel_log::{FaultPlace, KernelFault, KernelFinding, LogClass, OomScope, Weight};
-use crate::model::outcome::{EndedBy, Exit, KnownText, Outcome, TrialFinding, Whose};
+use crate::model::outcome::{EndedBy, Exit, KnownText, LIBRARIES_NOTE, Outcome, TrialFinding, Whose};
 use crate::model::protocol::MemoryRefused;
 use crate::model::verdict::{Signature, Verdict};
 
@@ -180,6 +180,7 @@ fn base_detail(outcome: &Outcome, verdict: Verdict) -> Option<String> {
         EndedBy::Companion => {
             outcome.notes.get(COMPANION_FAILURE).or(outcome.notes.get("companion")).map(String::as_str)
         }
+        EndedBy::Library => outcome.notes.get(LIBRARIES_NOTE).map(String::as_str),
     });
     if let Some(words) = ended {
         return Some(words.to_owned());

@@ -100,6 +100,8 @@ pub struct CommandLine {
     pub metrics: Vec<(String, Regex)>,
     /// Files that must exist after exit 0, relative to `cwd`.
     pub artifacts: Vec<String>,
+    /// Libraries that must be mapped from these paths.
+    pub loads: Vec<String>,
     /// Exit codes that are a success; empty for 0 alone.
     pub exit_codes: Vec<i32>,
     /// What the output must say and must not say.

@@ -55,7 +55,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-use crate::cli::args::{Cli, Command};
+use crate::cli::args::{Cli, Command, Global};
 use crate::cli::errors::Outcome;
 use crate::cli::exit::Exit;
 use crate::model::matrix::json_schema;
@@ -113,7 +113,7 @@ fn answer(args: &[OsString]) -> Exit {
             return exit;
         }
     };
-    start_tracing(cli.global.verbose);
+    start_tracing(&cli.global);
     let bug = std::panic::catch_unwind(|| perform(&cli));
     match bug {
         Ok(Ok(exit)) => exit,
@@ -166,8 +166,8 @@ fn schema() -> String {
     text
 }
 
-fn start_tracing(verbose: u8) {
-    let level = match verbose {
+fn start_tracing(global: &Global) {
+    let level = match global.verbose {
         0 => tracing::Level::WARN,
         1 => tracing::Level::INFO,
         2 => tracing::Level::DEBUG,
@@ -175,6 +175,7 @@ fn start_tracing(verbose: u8) {
     };
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
+        .with_ansi(output::colours(global, &io::stderr()))
         .with_max_level(level)
         .without_time()
         // Its own words about a line that could not be written would go to the same lost terminal, and panic there.

@@ -40,13 +40,18 @@ pub fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Whether colours are wanted on standard output.
-pub fn style(global: &Global) -> Style {
-    let colours = match global.color {
+/// Whether colours are wanted on `stream`.
+pub fn colours(global: &Global, stream: &impl IsTerminal) -> bool {
+    match global.color {
         ColorWhen::Always => true,
         ColorWhen::Never => false,
-        ColorWhen::Auto => env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && io::stdout().is_terminal(),
-    };
+        ColorWhen::Auto => env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && stream.is_terminal(),
+    }
+}
+
+/// How standard output is written.
+pub fn style(global: &Global) -> Style {
+    let colours = colours(global, &io::stdout());
     let columns = tcgetwinsize(io::stdout()).map_or(COLUMNS_DEFAULT, |size| usize::from(size.ws_col));
     if colours { Style::coloured(columns) } else { Style::plain(columns) }
 }

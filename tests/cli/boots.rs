@@ -280,7 +280,11 @@ fn a_board_that_does_not_go_down_has_its_power_cut_which_is_written_down_before(
     board.add(&cycle);
     run_cold(&bench, &board, 2, &[]).ends(3);
     let said = board.boot_until_disarmed(&bench);
-    assert!(said[0].err.contains("still up 300ms after it was asked to; its power is cut"), "{}", said[0].err);
+    assert!(
+        said[0].err.contains("still up 300ms after it was asked to: timed out; its power is cut"),
+        "{}",
+        said[0].err
+    );
     let journal = bench.journal("cold-001");
     let at = |what: &str| journal.find(what).unwrap_or_else(|| panic!("no {what} in {journal}"));
     assert!(at("\"reboot_asked\"") < at("\"hook\":\"power.cycle\"") && journal.contains("\"complete\""), "{journal}");

@@ -1,6 +1,6 @@
 //! What a worker says, and what it says wrongly.
 
-use jetfault::model::settings::{CommandSettings, Settings, WorkloadSettings};
+use jetfault::model::settings::{Linear4bitSettings, QuantType, Settings, WorkloadSettings};
 
 use crate::bench::*;
 
@@ -117,7 +117,8 @@ fn breadcrumbs_that_are_off_tell_no_stage() {
 
 #[test]
 fn a_worker_that_cannot_do_the_work_says_so() {
-    let settings = Settings::of(WorkloadSettings::Command(CommandSettings::default()));
+    let unknown = Linear4bitSettings { quant: QuantType::Mxfp4, ..Linear4bitSettings::of(Vec::new()) };
+    let settings = Settings::of(WorkloadSettings::Linear4bit(unknown));
     let request = Request { work: Work::Cell(Box::new(settings)), ..request("") };
     let outcome = Bench::new().run(Program::Worker(request)).1;
     assert_eq!(outcome.last_reply, Some(LastReply::Failed));

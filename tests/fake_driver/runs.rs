@@ -134,27 +134,41 @@ fn nothing_large_is_copied_back_between_two_layers() {
     }
 }
 
-#[test]
-fn a_load_beside_the_trial_is_at_work_until_its_end() {
-    // A copy of the fake driver takes the time of the host: on a busy machine a burst of whole ones is not over when the
-    // patience with a load that was asked to end is.
-    let environment = &[("FAKE_CUDA_COPY_BYTES", "4096")];
-    // Nobody waits for a load that begins after the trial, so that a trial may be over before a slow machine has the load
-    // at work. That is void with these words, and asks for a longer trial.
-    let run = |when: &str, gap_s: u32| {
+/// The result of a trial with a load beside it.
+///
+/// Nobody waits for a load that begins after the trial, so that a trial may be over before a slow machine has the load at
+/// work. That is void with words of its own, and asks for a longer trial.
+fn beside_a_load(environment: &'static [(&'static str, &'static str)], when: &str) -> Value {
+    let run = |gap_s: u32| {
         let settings = format!(
             "kernels = \"none\"\ngap = \"{gap_s}s\"\niterations = 2\n\
              companion = {{ load = \"gpu-load\", when = \"{when}\" }}"
         );
         let bench = Bench::new();
         let trial = Trial { environment, settings: settings.leak() };
-        trial.command(&bench, "cuda").output().unwrap();
-        serde_json::from_str::<Value>(&bench.results_of("driver-001")[0].1).unwrap()
+        let mut command = trial.command(&bench, "cuda");
+        // The gap is a stage in which nothing changes.
+        let patient = trial.matrix("cuda").replacen("stage_timeout = \"2s\"", "stage_timeout = \"5m\"", 1);
+        bench.write("driver.toml", &patient);
+        let said = Said::of(&command.output().unwrap());
+        let results = bench.results_of("driver-001");
+        serde_json::from_str::<Value>(&results.first().unwrap_or_else(|| panic!("{}", said.err)).1).unwrap()
     };
-    let is_too_short = |result: &Value| judged(result).2.contains("not at work yet when the trial ended");
+    let is_too_short = |result: &Value| {
+        let detail = judged(result).2;
+        // Asked to end before its first launch, or while that failed.
+        detail.contains("not at work yet when the trial ended") || detail.ends_with(": interrupted")
+    };
+    let mut longer_and_longer = [1, 4, 16, 64].into_iter().map(run);
+    longer_and_longer.find(|result| !is_too_short(result)).expect("the load is at work within a minute")
+}
+
+#[test]
+fn a_load_beside_the_trial_is_at_work_until_its_end() {
     for when in ["before", "beside", "after"] {
-        let result =
-            [1, 4, 16, 64].into_iter().map(|gap_s| run(when, gap_s)).find(|result| !is_too_short(result)).unwrap();
+        // A copy of the fake driver takes the time of the host: on a busy machine a burst of whole ones is not over when
+        // the patience with a load that was asked to end is.
+        let result = beside_a_load(&[("FAKE_CUDA_COPY_BYTES", "4096")], when);
         assert_eq!(judged(&result).0, "pass", "{when}: {result}");
         let outcome = &result["outcome"];
         let note = outcome["notes"]["companion"].as_str().unwrap();
@@ -166,9 +180,7 @@ fn a_load_beside_the_trial_is_at_work_until_its_end() {
 #[test]
 fn a_load_that_the_driver_fails_makes_the_trial_void() {
     // The load launches kernels, and the trial itself none.
-    let environment = &[("FAKE_CUDA", "cuLaunchKernel=719")];
-    let settings = "kernels = \"none\"\niterations = 3\ngap = \"1500ms\"\ncompanion = \"gpu-load\"";
-    let result = Trial { environment, settings }.run("cuda", 3);
+    let result = beside_a_load(&[("FAKE_CUDA", "cuLaunchKernel=719")], "beside");
     let (verdict, _, detail) = judged(&result);
     assert_eq!(verdict, "void", "{result}");
     assert!(detail.starts_with("gpu-load failed after ") && detail.contains("cuLaunchKernel: "), "{detail}");

@@ -173,15 +173,17 @@ impl Linux<'_> {
         let (Some(crash), Some(trial)) = (outcome.crash.take(), self.trial.clone()) else { return };
         let place = telling_frame(&crash).map(ToString::to_string).unwrap_or_default();
         if self.crashes_seen.insert((crash.signal, place)) {
-            let gdb = self.tools.find(Tool::Gdb).map_or_else(|_| "gdb".into(), |path| path.display().to_string());
             let mark = SideMark::of_debugger(&self.mark, &trial);
-            let said = debugger::trace(
-                &gdb,
-                (&crash, &self.trial_dir(&trial)),
-                (&self.mark, &self.invoker, &mark),
-                &mut self.supervisor,
-                &self.signal,
-            );
+            let said = match self.tools.find(Tool::Gdb) {
+                Ok(gdb) => debugger::trace(
+                    &gdb.display().to_string(),
+                    (&crash, &self.trial_dir(&trial)),
+                    (&self.mark, &self.invoker, &mark),
+                    &mut self.supervisor,
+                    &self.signal,
+                ),
+                Err(error) => error.to_string(),
+            };
             outcome.notes.insert(debugger::NOTE.to_owned(), said);
         }
         outcome.crash = Some(crash);

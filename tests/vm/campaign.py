@@ -225,14 +225,15 @@ def on_disk(disk, request):
 
 def cuts(bench, count, seed=1936):
     """Cuts the power at a random moment of each of so many boots of a campaign; then it is carried to its end."""
-    matrix = MATRIX.format(cold=4, breadcrumbs=ASYNC) + MANY_CUTS
+    matrix = MATRIX.format(cold=count, breadcrumbs=ASYNC) + MANY_CUTS
     scenario = scenario_of(bench, "campaign-cuts", "campaign", {"campaign": matrix})
     draw, machine = random.Random(seed), scenario.machine
     with machine:
         for number in range(count):
             machine.start()
             machine.wait_for("^=== began" if number == 0 else "^=== boot", PATIENCE)
-            machine.listen(draw.uniform(0, 12))
+            if not machine.listen(draw.uniform(0, 12)):
+                raise Failure("the campaign ended before its last cut")
             machine.cut()
             after = scenario.results("campaign")
             if number:

@@ -284,13 +284,15 @@ class Machine:
         raise Failure(f"the machine went off while {pattern!r} was awaited")
 
     def listen(self, seconds):
-        """Takes in what the guest says for so long."""
+        """Takes in what the guest says for so long; whether the power is still on then."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             try:
-                self.next_line(until)
+                if self.next_line(until) is None:
+                    return False
             except Failure:
-                return
+                return True
+        return True
 
     def cut(self):
         """Cuts the power: whatever the guest had not given to its drive is lost."""

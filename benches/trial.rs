@@ -120,14 +120,14 @@ fn sample(mut run: impl FnMut() -> Duration) -> f64 {
 fn peak_pss(dir: &Path, trials: u32) -> f64 {
     let file = dir.join(format!("noop-{trials}.toml"));
     fs::write(&file, matrix(trials)).unwrap();
+    peak_of(Command::new(HARNESS).args(["run", "-q", "--new", "--script", "done"]).arg(&file), dir)
+}
+
+/// The peak of the proportional share of memory of `harness`, which is run to its end, in MiB.
+fn peak_of(harness: &mut Command, dir: &Path) -> f64 {
     let results = dir.join("results");
-    let mut child = Command::new(HARNESS)
-        .args(["run", "-q", "--new", "--script", "done", "--results"])
-        .args([&results, &file])
-        .env("JETFAULT_LOCK_DIR", dir)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child =
+        harness.arg("--results").arg(&results).env("JETFAULT_LOCK_DIR", dir).stdout(Stdio::null()).spawn().unwrap();
     let rollup = format!("/proc/{}/smaps_rollup", child.id());
     let mut peak = 0;
     while child.try_wait().unwrap().is_none() {
@@ -137,6 +137,29 @@ fn peak_pss(dir: &Path, trials: u32) -> f64 {
         std::thread::sleep(Duration::from_millis(20));
     }
     f64::from(peak) / 1024.0
+}
+
+/// Output of so many bytes, in lines and as one endless line.
+const FLOOD_BYTES: u64 = 1_000_000_000;
+
+/// What a command costs that floods the harness: seconds, peak of memory in MiB, and MiB that are kept.
+fn flood(dir: &Path, source: &str) -> (f64, f64, f64) {
+    let dir = dir.join("flood");
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("flood.toml");
+    let script = format!("{source} | head -c {FLOOD_BYTES}");
+    let text = format!(
+        "[matrix]\nname = \"flood\"\ntrials = 1\n[workload]\nkind = \"command\"\nsettle = \"0s\"\n\
+         argv = [\"sh\", \"-c\", {script:?}]\nmetrics = {{ n = 'n=(\\d+)' }}\n"
+    );
+    fs::write(&file, text).unwrap();
+    let begin = Instant::now();
+    let peak = peak_of(Command::new(HARNESS).args(["run", "-q", "--allow-root-workload"]).arg(&file), &dir);
+    let took = begin.elapsed().as_secs_f64();
+    let trials = fs::read_dir(dir.join("results/flood-001/trials")).unwrap();
+    let kept: u64 = trials.map(|trial| fs::metadata(trial.unwrap().path().join("stdout.log")).unwrap().len()).sum();
+    (took, peak, kept as f64 / f64::from(1 << 20))
 }
 
 /// Files in the number and form of a Jetson AGX Orin's, with made-up values.
@@ -232,6 +255,12 @@ fn main() {
         let us = telemetry(&dir, root);
         // Four samples a second.
         println!("| telemetry, a sample of {what} | {us:.0} us | {:.2} % of one core, under 1 % |", us * 4.0 / 1e4);
+    }
+    for (what, source) in [("lines", "yes n=1"), ("one line", "tr '\\0' x < /dev/zero")] {
+        let (took, peak, kept) = flood(&dir, source);
+        println!(
+            "| 1 GB of output in {what} | {took:.1} s, peak PSS {peak:.1} MiB, {kept:.1} MiB kept | under 32 MB |"
+        );
     }
     fs::remove_dir_all(&dir).unwrap();
 }

@@ -11,6 +11,7 @@ mod words;
 
 pub use facts::{Ended, Ending, Fitness, GpuSign, Oom, OutcomeFacts, Promise, Word, facts_of, signal_name};
 pub use table::{OUTCOME_RULES, OutcomeRule, outcome_rule};
+pub use words::COMPANION_FAILURE;
 
 use crate::model::outcome::Outcome;
 use crate::model::verdict::{Counted, Judgement};

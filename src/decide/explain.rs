@@ -320,6 +320,7 @@ fn ended_by_words(ended_by: EndedBy) -> &'static str {
         EndedBy::Stop => "a person asked it to stop",
         EndedBy::Protocol => "the child broke the protocol",
         EndedBy::Companion => "its companion failed",
+        EndedBy::Library => "nobody: it ended by itself, without the library that it must load",
     }
 }
 
@@ -339,6 +340,7 @@ fn outcome_facts(facts: &OutcomeFacts) -> Vec<Seen> {
         Ended::Stop => "by the harness: a person asked",
         Ended::Protocol => "by the harness: broken protocol",
         Ended::Companion => "by the harness: its companion failed",
+        Ended::OtherLibrary => "by itself, without the library that it must load",
     };
     let ending = match facts.ending {
         Ending::Zero => "exit code 0",

@@ -74,6 +74,7 @@ pub struct BuildCapabilities(pub &'static [Capability]);
 
 /// What this build can perform; the last of them only where revisions are prepared.
 const THIS: &[Capability] = &[
+    Capability::Ballast,
     Capability::Clocks,
     Capability::Companion,
     Capability::Cuda,
@@ -81,11 +82,15 @@ const THIS: &[Capability] = &[
     Capability::DriverAllocators,
     Capability::DropCaches,
     Capability::GpuPm,
+    Capability::Loads,
     Capability::MemoryMax,
     Capability::Observer,
     Capability::OutputPatterns,
     Capability::PowerHook,
     Capability::PowerMode,
+    Capability::PrefillCache,
+    Capability::Prelude,
+    Capability::RepeatedCommand,
     Capability::Stack,
     Capability::Swap,
     Capability::TunedKernels,
@@ -114,9 +119,9 @@ impl BuildCapabilities {
 /// use jetfault::model::settings::{Linear4bitSettings, Settings, WorkloadSettings};
 /// let mut settings = Settings::of(WorkloadSettings::Linear4bit(Linear4bitSettings::of(Vec::new())));
 /// assert_eq!(cannot(&settings, BuildCapabilities::THIS), None);
-/// settings.prelude = Some(jetfault::model::settings::Prelude::Command(Vec::new()));
+/// settings.observer = jetfault::model::settings::Observer::Gdb;
 /// let why = cannot(&settings, BuildCapabilities::THIS).unwrap();
-/// assert_eq!(why, "this build cannot run a command before the trial (prelude)");
+/// assert_eq!(why, "this build cannot run the process under a debugger (observer = \"gdb\")");
 /// ```
 pub fn cannot(settings: &Settings, build: BuildCapabilities) -> Option<String> {
     let mut lacking = Lacking { build, reasons: Vec::new() };
@@ -195,11 +200,13 @@ fn surroundings(settings: &Settings, lacking: &mut Lacking) {
         start,
         swap,
         // Performed by every build: by the parent before the child starts, or by the worker itself.
+        aslr: _,
         breadcrumbs: _,
         cpus: _,
         env: _,
         gap: _,
         iterations: _,
+        limits: _,
         telemetry: _,
         // Variables of the environment that a driver obeys if one is loaded, and the worker's choice of an image.
         code: _,

@@ -50,6 +50,8 @@ pub enum EndedBy {
     Protocol,
     /// Its companion failed: what ran from then on was not what the cell asks for.
     Companion,
+    /// It loaded another library than the cell asks for, or never did; it ended by itself.
+    Library,
 }
 
 /// How far the conversation with a worker went; commands have none.
@@ -239,7 +241,15 @@ fn is_zero<T: Default + PartialEq>(n: &T) -> bool {
     *n == T::default()
 }
 
+/// The note of an outcome that says which libraries were loaded, and from where.
+pub const LIBRARIES_NOTE: &str = "loads";
+
 impl Outcome {
+    /// Whether the child ended as its matrix calls a success.
+    pub fn has_succeeded(&self) -> bool {
+        self.exit_expected.unwrap_or(self.exit == Exit::Code(0))
+    }
+
     /// An outcome of which only the exit is known.
     pub fn of(exit: Exit) -> Self {
         Self {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::ids::TrialId;
 use crate::model::matrix::FaultName;
 use crate::model::outcome::PeakMemory;
+use crate::model::quantity::Bytes;
 use crate::model::settings::{Breadcrumbs, CompanionLoad, Settings};
 use crate::model::verdict::StageName;
 
@@ -51,6 +52,8 @@ pub enum Work {
     Cell(Box<Settings>),
     /// A load beside a trial, until SIGTERM: the worker is the companion of another one.
     Load(CompanionLoad),
+    /// Memory that is held beside a trial, until SIGTERM.
+    Ballast(Bytes),
     /// A script of the fake worker that supervision is tested with, one action a line (see `workload::fake`).
     Script(String),
 }

@@ -21,12 +21,14 @@ use super::words::words;
 mod command;
 mod companion;
 mod dimensions;
+mod limits;
 mod linear4bit;
 mod server;
 
 pub use command::{CommandSettings, Keep, Metric, NumberRange, OutputKind, OutputOracle, StagePattern};
 pub use companion::{Companion, CompanionLoad, CompanionProgram, CompanionWhen};
 pub use dimensions::{Batch, Blocksize, DimensionError, Shape};
+pub use limits::{Resource, ResourceLimits};
 pub use linear4bit::{
     AllocatorKind, Backend, Check, FloatType, Gc, Hygiene, HygieneStep, Init, KernelSet, Layer, Linear4bitSettings,
     Passage, QuantType, StackSettings, Storage, StreamKind, WARMUP_SIDE_MAX, WarmupShape,
@@ -37,6 +39,9 @@ pub use server::{REQUESTS_MAX, Ready, Server};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
+    /// Whether the kernel places the trial's memory at random addresses.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub aslr: Aslr,
     /// Host memory held by another process while the trial runs.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ballast: Bytes,
@@ -79,6 +84,9 @@ pub struct Settings {
     /// Whether the driver's JIT cache is the user's or a fresh one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub jit_cache: JitCache,
+    /// Limits of the trial's resources, where they differ from the invoker's.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub limits: ResourceLimits,
     /// The limit of the trial's cgroup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<Bytes>,
@@ -180,6 +188,7 @@ impl Settings {
     /// The settings of `workload` with every axis at the tool's default and nothing watched.
     pub fn of(workload: WorkloadSettings) -> Self {
         Self {
+            aslr: Aslr::default(),
             ballast: Bytes::default(),
             breadcrumbs: Breadcrumbs::default(),
             clocks: Clocks::default(),
@@ -194,6 +203,7 @@ impl Settings {
             identity: String::new(),
             iterations: 1,
             jit_cache: JitCache::default(),
+            limits: ResourceLimits::default(),
             memory_max: None,
             module_loading: ModuleLoading::default(),
             observer: Observer::default(),
@@ -384,6 +394,18 @@ words! {
         /// The child waits until the record is durable.
         Sync = "sync",
         /// The child reports no stage.
+        Off = "off",
+    }
+}
+
+words! {
+    /// Whether the kernel places a process's memory at random addresses (personality(2), `ADDR_NO_RANDOMIZE`).
+    #[derive(Default)]
+    Aslr {
+        /// As the system does it.
+        #[default]
+        Kept = "kept",
+        /// At the same addresses in every process, so that absolute addresses may be compared.
         Off = "off",
     }
 }

@@ -9,12 +9,9 @@ use std::time::Duration;
 use crate::decide::classify::classify;
 use crate::model::journal::Invoker;
 use crate::model::outcome::{EndedBy, Outcome};
-use crate::model::settings::Observer;
 use crate::model::verdict::Verdict;
 use crate::perform::processes::RunMark;
-use crate::perform::supervise::{
-    ChildEvent, Deadlines, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SideMark, Supervisor,
-};
+use crate::perform::supervise::{ChildEvent, Deadlines, EnvChange, Launch, Program, SideMark, Supervisor};
 
 /// How soon a request to stop is noticed.
 const WAIT: Duration = Duration::from_millis(200);
@@ -44,16 +41,11 @@ impl Aside<'_> {
     /// In words, if it could not be started or did not pass.
     pub(super) fn run(self, supervisor: &mut Supervisor, signal: &AtomicUsize) -> Result<Box<Outcome>, String> {
         let Self { program, mark, run, dir, environment, invoker, timeout } = self;
+        let deadlines = Deadlines { settle: Duration::ZERO, ..Deadlines::new(timeout) };
         let launch = Launch {
-            program,
-            run,
-            trial_dir: dir,
             environment: environment.to_vec(),
-            deadlines: Deadlines { settle: Duration::ZERO, ..Deadlines::new(timeout) },
-            output_bytes_max: OUTPUT_BYTES_MAX,
-            group: None,
-            observer: Observer::None,
             invoker: Some(invoker),
+            ..Launch::new(program, run, dir, deadlines)
         };
         let mut child = supervisor.start_aside(mark, launch).map_err(|error| error.to_string())?;
         let outcome = loop {

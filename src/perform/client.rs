@@ -10,12 +10,11 @@ use std::time::{Duration, Instant};
 
 use crate::decide::classify::classify;
 use crate::model::outcome::{EndedBy, Outcome};
-use crate::model::settings::Observer;
 use crate::model::verdict::{StageName, Verdict};
 use crate::perform::companion::Surroundings;
 use crate::perform::linux::make_trial_dir;
 use crate::perform::supervise::{
-    Child, ChildEvent, Deadlines, Launch, OUTPUT_BYTES_MAX, Program, READY_STAGE, SETTLE_STAGE, SideMark, Supervisor,
+    Child, ChildEvent, Deadlines, Launch, Program, READY_STAGE, SETTLE_STAGE, SideMark, Supervisor,
 };
 
 /// The stage in which a server was asked to end.
@@ -157,16 +156,11 @@ impl Client {
         make_trial_dir(&self.dir, surroundings.invoker)?;
         let dir = self.dir.join(format!("{number:03}"));
         make_trial_dir(&dir, surroundings.invoker)?;
+        let deadlines = Deadlines { settle: Duration::ZERO, ..Deadlines::new(FOR_EVER) };
         let launch = Launch {
-            program,
-            run: surroundings.run,
-            trial_dir: &dir,
             environment: surroundings.environment.to_vec(),
-            deadlines: Deadlines { settle: Duration::ZERO, ..Deadlines::new(FOR_EVER) },
-            output_bytes_max: OUTPUT_BYTES_MAX,
-            group: None,
-            observer: Observer::None,
             invoker: Some(surroundings.invoker),
+            ..Launch::new(program, surroundings.run, &dir, deadlines)
         };
         supervisor.start_aside(&self.mark, launch).map_err(io::Error::other)
     }

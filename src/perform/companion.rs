@@ -7,17 +7,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::decide::classify::classify;
+use crate::decide::classify::{COMPANION_FAILURE, classify};
 use crate::model::journal::Invoker;
 use crate::model::outcome::{EndedBy, Exit, Outcome};
-use crate::model::settings::{CompanionWhen, Observer};
+use crate::model::settings::CompanionWhen;
+use crate::perform::linux::make_trial_dir;
 use crate::perform::processes::RunMark;
-use crate::perform::supervise::{
-    Child, ChildEvent, Deadlines, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SideMark, Supervisor,
-};
+use crate::perform::supervise::{Child, ChildEvent, Deadlines, EnvChange, Launch, Program, SideMark, Supervisor};
 
-/// The note of an outcome in which the companion stands; its metrics begin with it.
-pub(super) const NOTE: &str = "companion";
+/// The role of the program that the matrix names: the note of the outcome in which it stands, what its metrics begin with,
+/// and the directory of its output.
+pub(super) const COMPANION: &str = "companion";
+
+/// The role of the memory that is held.
+pub(super) const BALLAST: &str = "ballast";
 
 /// How long a companion may take until it is at work: the first context on a board that just booted takes seconds.
 const READY_WAIT: Duration = Duration::from_secs(60);
@@ -34,6 +37,8 @@ const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// What to start and when.
 #[derive(Debug)]
 pub struct CompanionPlan {
+    /// What it is for: [`COMPANION`] or [`BALLAST`].
+    pub role: &'static str,
     /// How it is called.
     pub name: String,
     /// What runs.
@@ -58,6 +63,7 @@ pub(super) struct Surroundings<'a> {
 /// The companion of one trial.
 #[derive(Debug)]
 pub(super) struct Companion {
+    role: &'static str,
     name: String,
     when: CompanionWhen,
     tells_stages: bool,
@@ -78,10 +84,10 @@ enum State {
 }
 
 impl Companion {
-    /// The companion of the trial with `mark`, whose output goes into `dir`.
-    pub(super) fn new(plan: CompanionPlan, mark: SideMark, dir: &Path) -> Self {
-        let CompanionPlan { name, program, when, tells_stages } = plan;
-        Self { name, when, tells_stages, mark, dir: dir.to_owned(), state: State::Waiting(program) }
+    /// The companion of the trial with `mark` and the directory `trial_dir`, in which it gets one of its own.
+    pub(super) fn new(plan: CompanionPlan, mark: SideMark, trial_dir: &Path) -> Self {
+        let CompanionPlan { role, name, program, when, tells_stages } = plan;
+        Self { role, name, when, tells_stages, mark, dir: trial_dir.join(role), state: State::Waiting(program) }
     }
 
     /// Starts it now if it comes before the trial's child.
@@ -89,11 +95,13 @@ impl Companion {
     /// # Errors
     /// If it failed by the time at which the trial's child would start; nothing of it is left then.
     pub(super) fn begin(&mut self, supervisor: &mut Supervisor, surroundings: Surroundings<'_>) -> io::Result<()> {
+        make_trial_dir(&self.dir, surroundings.invoker)?;
         match self.when {
             CompanionWhen::Before | CompanionWhen::Beside => self.start(supervisor, surroundings),
             CompanionWhen::After => {}
         }
-        let never_began = |failure| Err(io::Error::other(format!("its companion {failure}")));
+        let role = self.role;
+        let never_began = |failure| Err(io::Error::other(format!("its {role} {failure}")));
         self.failure().map_or(Ok(()), never_began)
     }
 
@@ -112,16 +120,11 @@ impl Companion {
         let over = State::Over { words: String::new(), failure: None, outcome: None };
         let State::Waiting(program) = std::mem::replace(&mut self.state, over) else { return };
         let speaks = matches!(program, Program::Worker(_));
+        let deadlines = Deadlines { settle: Duration::ZERO, ..Deadlines::new(FOR_EVER) };
         let launch = Launch {
-            program,
-            run: surroundings.run,
-            trial_dir: &self.dir,
             environment: surroundings.environment.to_vec(),
-            deadlines: Deadlines { settle: Duration::ZERO, ..Deadlines::new(FOR_EVER) },
-            output_bytes_max: OUTPUT_BYTES_MAX,
-            group: None,
-            observer: Observer::None,
             invoker: Some(surroundings.invoker),
+            ..Launch::new(program, surroundings.run, &self.dir, deadlines)
         };
         match supervisor.start_aside(&self.mark, launch) {
             Ok(child) => {
@@ -223,9 +226,12 @@ impl Companion {
         if failure.is_some() && outcome.ended_by.is_none() && outcome.exit == Exit::Code(0) {
             outcome.ended_by = Some(EndedBy::Companion);
         }
-        outcome.notes.insert(NOTE.to_owned(), failure.unwrap_or(words));
+        if let Some(failure) = &failure {
+            outcome.notes.insert(COMPANION_FAILURE.to_owned(), failure.clone());
+        }
+        outcome.notes.insert(self.role.to_owned(), failure.unwrap_or(words));
         for (name, value) in own.into_iter().flat_map(|own| own.metrics) {
-            outcome.metrics.insert(format!("{NOTE}.{name}"), value);
+            outcome.metrics.insert(format!("{}.{name}", self.role), value);
         }
     }
 

@@ -14,8 +14,8 @@ use rustix::process::{Gid, Pid, Resource, Rlimit, Signal, Uid, getppid, setrlimi
 use serde::{Deserialize, Serialize};
 
 use crate::model::journal::Invoker;
-use crate::model::settings::Cpus;
-use crate::perform::{affinity, invoker};
+use crate::model::settings::{Aslr, Cpus, ResourceLimits};
+use crate::perform::{affinity, invoker, os};
 
 /// Name of the hidden subcommand.
 pub const SUBCOMMAND: &str = "__exec";
@@ -60,6 +60,10 @@ pub(super) struct ExecRequest {
     pub(super) stdin: ExecStdin,
     /// The CPUs that the program may use; a worker confines itself.
     pub(super) cpus: Cpus,
+    /// Limits that differ from the identity's.
+    pub(super) limits: ResourceLimits,
+    /// Where the kernel places the program's memory.
+    pub(super) aslr: Aslr,
 }
 
 /// The flags that bind a re-entered binary to the parent that started it.
@@ -137,10 +141,14 @@ fn take_conversation() -> io::Result<File> {
 fn become_program(flags: ParentFlags, conversation: &mut File) -> Result<std::convert::Infallible, String> {
     let request = read_request(flags, conversation).map_err(|error| format!("no request: {error}"))?;
     let [program, args @ ..] = &request.argv[..] else { return Err("no program to run".into()) };
-    if let Some(identity) = &request.identity {
-        take_identity(identity)?;
-    }
+    request.identity.iter().try_for_each(take_limits)?;
+    raise(&request.limits)?;
+    request.identity.iter().try_for_each(take_identity)?;
     affinity::confine(&request.cpus).map_err(|error| error.to_string())?;
+    match request.aslr {
+        Aslr::Kept => {}
+        Aslr::Off => os::place_memory_as_always().map_err(|error| format!("cannot turn ASLR off: {error}"))?,
+    }
     std::env::set_current_dir(&request.cwd).map_err(|error| format!("cannot enter {:?}: {error}", request.cwd))?;
     ParentFlags { oom_score_adj: request.oom_score_adj, ..flags }.bind().map_err(|error| error.to_string())?;
     match request.stdin {
@@ -154,7 +162,10 @@ fn become_program(flags: ParentFlags, conversation: &mut File) -> Result<std::co
         ExecStdin::Conversation => {}
     }
     let mut command = Command::new(program);
-    let error = command.args(args).env_clear().envs(request.env.iter().map(|(name, value)| (name, value))).exec();
+    command.args(args).env_clear().envs(request.env.iter().map(|(name, value)| (name, value)));
+    // The last thing: a limit of the address space may be less than this process has.
+    limit(&request.limits)?;
+    let error = command.exec();
     Err(format!("cannot execute {program:?}: {error}"))
 }
 
@@ -166,8 +177,8 @@ fn read_request(flags: ParentFlags, conversation: &mut File) -> io::Result<ExecR
     serde_json::from_slice(&line).map_err(io::Error::from)
 }
 
-/// Limits first (raising one may need root), then groups before the user, which ends the right to change groups.
-fn take_identity(identity: &Invoker) -> Result<(), String> {
+/// The limits of the user's session. They come before the user: raising one may need root.
+fn take_limits(identity: &Invoker) -> Result<(), String> {
     for (name, current, maximum) in &identity.limits {
         // A limit that a newer build recorded is kept as inherited.
         if let Some(resource) = invoker::resource(name) {
@@ -175,6 +186,43 @@ fn take_identity(identity: &Invoker) -> Result<(), String> {
                 .map_err(|error| format!("cannot set {name}: {error}"))?;
         }
     }
+    Ok(())
+}
+
+/// Makes room for the cell's limits beneath hard limits, while there is the right to.
+fn raise(limits: &ResourceLimits) -> Result<(), String> {
+    each(limits, |resource, most| {
+        let have = rustix::process::getrlimit(resource);
+        match (have.maximum, most) {
+            (Some(have_most), Some(most)) if most <= have_most => Ok(()),
+            (None, _) => Ok(()),
+            (Some(_), most) => setrlimit(resource, Rlimit { current: have.current, maximum: most }),
+        }
+    })
+}
+
+/// Sets the cell's limits.
+fn limit(limits: &ResourceLimits) -> Result<(), String> {
+    /// What becoming the program still allocates: its arguments and environment, once more.
+    const ROOM_BYTES: usize = 64 * 1024;
+    if !limits.0.is_empty() {
+        // What was allocated once is there again, whatever the limit of the address space.
+        drop(std::hint::black_box(vec![1_u8; ROOM_BYTES]));
+    }
+    each(limits, |resource, most| setrlimit(resource, Rlimit { current: most, maximum: most }))
+}
+
+fn each(limits: &ResourceLimits, set: impl Fn(Resource, Option<u64>) -> rustix::io::Result<()>) -> Result<(), String> {
+    limits.0.iter().try_for_each(|(resource, most)| {
+        let name = resource.rlimit_name();
+        let resource = invoker::resource(&name).ok_or_else(|| format!("{name} is not known here"))?;
+        let most_words = most.map_or_else(|| "unlimited".to_owned(), |most| most.to_string());
+        set(resource, *most).map_err(|error| format!("cannot set {name} to {most_words} (limits): {error}"))
+    })
+}
+
+/// Groups before the user, which ends the right to change groups.
+fn take_identity(identity: &Invoker) -> Result<(), String> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(identity.umask));
     if invoker::has_user(identity) {
         // In a container even root may lack the right to change groups, and nothing has to change.

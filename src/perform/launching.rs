@@ -13,13 +13,13 @@ use crate::model::journal::Invoker;
 use crate::model::protocol::{InjectedFault, PROTOCOL_VERSION, Request, Work, WorkerFault};
 use crate::model::quantity::Limit;
 use crate::model::settings::{
-    Backend, Breadcrumbs, CommandSettings, Companion, CompanionProgram, OutputOracle, Ready, Server, Settings,
-    WorkloadSettings,
+    Backend, Breadcrumbs, CommandSettings, Companion, CompanionProgram, CompanionWhen, Layer, Linear4bitSettings,
+    OutputOracle, Prelude, Ready, Server, Settings, WorkloadSettings,
 };
 use crate::model::template::{RunTimeHole, Template};
 use crate::model::verdict::StageName;
 use crate::perform::client::ClientPlan;
-use crate::perform::companion::CompanionPlan;
+use crate::perform::companion::{self, CompanionPlan};
 use crate::perform::environment::changes;
 use crate::perform::revisions::RevisionDirs;
 use crate::perform::supervise::{CommandLine, Deadlines, EnvChange, Expectation, GRACE, KILL_WAIT, Program};
@@ -74,11 +74,59 @@ pub fn program(cell: &Cell, context: TrialContext<'_>) -> Result<Program, String
     }
 }
 
-/// The companion of a trial, if its cell has one.
+/// What runs beside a trial: the ballast, which is there before everything else, and the companion.
 ///
 /// # Errors
 /// In words, if something that only the machine knows cannot be filled in.
-pub fn companion(cell: &Cell, context: TrialContext<'_>) -> Result<Option<CompanionPlan>, String> {
+pub fn companions(cell: &Cell, context: TrialContext<'_>) -> Result<Vec<CompanionPlan>, String> {
+    Ok(ballast(cell, context).into_iter().chain(companion(cell, context)?).collect())
+}
+
+fn ballast(cell: &Cell, context: TrialContext<'_>) -> Option<CompanionPlan> {
+    let bytes = cell.settings.ballast;
+    (bytes.get() > 0).then(|| CompanionPlan {
+        role: companion::BALLAST,
+        name: format!("ballast of {bytes}"),
+        program: Program::Worker(side_request(Work::Ballast(bytes), context)),
+        when: CompanionWhen::Before,
+        tells_stages: false,
+    })
+}
+
+/// What runs before a trial, in a process of its own, if its cell has it.
+///
+/// # Errors
+/// In words, if something that only the machine knows cannot be filled in.
+pub fn prelude(cell: &Cell, context: TrialContext<'_>) -> Result<Option<Program>, String> {
+    Ok(Some(match &cell.settings.prelude {
+        None => return Ok(None),
+        Some(Prelude::Command(argv)) => {
+            let argv = argv.iter().map(|word| resolve(word, context)).collect::<Result<_, _>>()?;
+            Program::Command(CommandLine { argv, ..CommandLine::default() })
+        }
+        Some(Prelude::Forward(shape)) => {
+            let layer = Layer { label: "prelude".to_owned(), shape: shape.shape() };
+            let backend = cell.settings.linear4bit().map(|linear4bit| linear4bit.backend).unwrap_or_default();
+            let one = Linear4bitSettings { backend, ..Linear4bitSettings::of(vec![layer]) };
+            let settings = Settings::of(WorkloadSettings::Linear4bit(one));
+            Program::Worker(side_request(Work::Cell(Box::new(settings)), context))
+        }
+    }))
+}
+
+/// What a worker beside the trial is asked for.
+fn side_request(work: Work, context: TrialContext<'_>) -> Request {
+    Request {
+        protocol: PROTOCOL_VERSION,
+        trial: context.trial.clone(),
+        seed: context.seed,
+        work,
+        breadcrumbs: Breadcrumbs::Async,
+        inject: None,
+    }
+}
+
+fn companion(cell: &Cell, context: TrialContext<'_>) -> Result<Option<CompanionPlan>, String> {
     let Some(Companion { program, when }) = &cell.settings.companion else { return Ok(None) };
     let (name, program) = match program {
         CompanionProgram::Command(argv) => {
@@ -86,23 +134,13 @@ pub fn companion(cell: &Cell, context: TrialContext<'_>) -> Result<Option<Compan
             let name = argv.first().cloned().unwrap_or_default();
             (name, Program::Command(CommandLine { argv, ..CommandLine::default() }))
         }
-        CompanionProgram::Load(load) => {
-            let request = Request {
-                protocol: PROTOCOL_VERSION,
-                trial: context.trial.clone(),
-                seed: context.seed,
-                work: Work::Load(*load),
-                breadcrumbs: Breadcrumbs::Async,
-                inject: None,
-            };
-            (load.to_string(), Program::Worker(request))
-        }
+        CompanionProgram::Load(load) => (load.to_string(), Program::Worker(side_request(Work::Load(*load), context))),
     };
     let tells_stages = match &cell.settings.workload {
         WorkloadSettings::Command(_) => !cell.settings.watch.stages.is_empty(),
         WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_) => cell.settings.breadcrumbs != Breadcrumbs::Off,
     };
-    Ok(Some(CompanionPlan { name, program, when: *when, tells_stages }))
+    Ok(Some(CompanionPlan { role: companion::COMPANION, name, program, when: *when, tells_stages }))
 }
 
 /// What is asked of the program of a trial, if it is a server.
@@ -153,6 +191,7 @@ fn command_line(
         stages: watch.stages.iter().map(stage).collect::<Result<_, _>>()?,
         metrics: watch.metrics.iter().map(metric).collect::<Result<_, _>>()?,
         artifacts: all(&command.artifacts)?,
+        loads: all(&command.loads)?,
         exit_codes: command.exit_codes.clone(),
         expect_output: expectations(&command.expect_output)?,
         output: command.output,

@@ -1,5 +1,7 @@
 //! The real machine: store, host and supervisor behind the one trait that the runner knows.
 
+mod trial;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -18,18 +20,20 @@ use crate::decide::clearance::Clearance;
 use crate::decide::crash::telling_frame;
 use crate::decide::plan::Plan;
 use crate::decide::prepare::{Look, Survey};
+use crate::decide::telemetry::meminfo;
 use crate::model::board::RebootBy;
 use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Hooked, Invoker, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
 use crate::model::matrix::Tool;
-use crate::model::outcome::{EndedBy, Outcome};
+use crate::model::outcome::{EndedBy, Exit, Outcome};
 use crate::model::quantity::Bytes;
 use crate::model::settings::{Backend, GpuPm, Keep, Settings, Telemetry};
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
 use crate::perform::artifacts::{Artifacts, offer, offered};
+use crate::perform::aside::Aside;
 use crate::perform::boot::{AtBoot, Rebooter};
 use crate::perform::client::{Client, PERIOD};
 use crate::perform::companion::{Companion, Surroundings};
@@ -45,11 +49,14 @@ use crate::perform::memory_group::MemoryGroup;
 use crate::perform::orphans::end_orphans;
 use crate::perform::prepare::Prepared;
 use crate::perform::processes::RunMark;
+use crate::perform::repetition::{Pause, Repeated, Repetition};
 use crate::perform::revisions::{RevisionCache, RevisionDirs};
-use crate::perform::settings::{Reach, Switched, Tools, drop_page_cache, page_cache};
+use crate::perform::settings::{FilledCache, Reach, Switched, Tools, drop_page_cache, fill_page_cache, page_cache};
 use crate::perform::start_state::UsedMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
-use crate::perform::supervise::{Child, EnvChange, Launch, OUTPUT_BYTES_MAX, SETTLE_STAGE, SideMark, Supervisor};
+use crate::perform::supervise::{
+    Bounds, Child, EnvChange, Identities, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, SideMark, Supervisor,
+};
 use crate::perform::survey::survey;
 use crate::perform::telemetry::GpuLoad;
 use crate::perform::witness::{Sampling, Witness};
@@ -69,11 +76,18 @@ pub struct Linux<'a> {
     supervisor: Supervisor,
     child: Option<Child>,
     witness: Witness,
-    companion: Option<Companion>,
+    /// What runs beside the trial: its ballast, its companion.
+    companions: Vec<Companion>,
     client: Option<Client>,
+    /// What is repeated inside the trial.
+    repetition: Option<Repetition>,
+    /// What the libraries are that trials loaded.
+    identities: Identities,
     /// The signals and places of crashes that a debugger looked at.
     crashes_seen: BTreeSet<(i32, String)>,
     prepared: Prepared,
+    /// The page cache that was filled for the trial.
+    filled: Option<FilledCache>,
     /// The control group of the trial, if it has one of its own.
     group: Option<MemoryGroup>,
     /// Whether another cell works with the artifacts of the trial's.
@@ -96,6 +110,9 @@ pub struct Linux<'a> {
 }
 
 /// How often those for whom a trial waits are looked for.
+/// The note of an outcome that says how the page cache was filled.
+const PREFILL_NOTE: &str = "prefill_cache";
+
 const CLEARANCE_PERIOD: Duration = Duration::from_millis(250);
 
 /// What [`Linux::new`] needs beside the run.
@@ -158,10 +175,13 @@ impl<'a> Linux<'a> {
             raw_evidence: BTreeMap::new(),
             supervisor,
             child: None,
-            companion: None,
+            companions: Vec::new(),
             client: None,
+            repetition: None,
+            identities: Identities::default(),
             crashes_seen: BTreeSet::new(),
             prepared: setting.prepared,
+            filled: None,
             group: None,
             is_needed: false,
             trial: None,
@@ -194,135 +214,6 @@ impl<'a> Linux<'a> {
     fn reach(&self) -> Reach<'_> {
         Reach { sysroot: &self.sysroot, tools: &self.tools, keep: &self.keep, boot: &self.here }
     }
-
-    fn launch(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), io::Error> {
-        let trial = &started.get().trial;
-        let cell = self.plan.cell_at(cell).ok_or_else(|| io::Error::other("the plan has no such cell"))?;
-        let trial_dir = self.trial_dir(trial);
-        make_trial_dir(&trial_dir, &self.invoker)?;
-        let gpu = self.sysroot.has_gpu_nodes();
-        let needs_dir = match cell.settings.needs() {
-            Some(needed) => self.trial_dir(&offered(&self.run.path, needed).map_err(io::Error::other)?),
-            None => PathBuf::new(),
-        };
-        let prepared_dir = self.prepared.dir_for(&cell.settings, &self.matrix_dir).map_err(io::Error::other)?;
-        let revision = self.revision(&cell.settings.identity)?;
-        let context = TrialContext {
-            trial,
-            seed: self.plan.seed,
-            trial_dir: &trial_dir,
-            matrix_dir: &self.matrix_dir,
-            needs_dir: &needs_dir,
-            prepared_dir: &prepared_dir,
-            invoker: &self.invoker,
-            gpu,
-            script: self.script.as_deref(),
-            revision: revision.as_ref().map(|dirs| (cell.settings.identity.as_str(), dirs)),
-        };
-        let program = launching::program(cell, context).map_err(io::Error::other)?;
-        self.environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
-        let companion = launching::companion(cell, context).map_err(io::Error::other)?;
-        let client = launching::client(cell, context).map_err(io::Error::other)?;
-        (self.trial, self.is_needed) = (Some(trial.clone()), self.plan.is_needed(&cell.id));
-        let keep = if self.is_needed { Keep::Always } else { cell.settings.watch.keep };
-        self.artifacts = Artifacts::of(&program, keep, &trial_dir);
-        if may_use_gpu(&cell.settings, gpu) {
-            self.used.leave(&self.here, &self.mark, trial).map_err(io::Error::other)?;
-        }
-        let limited = |limit: Bytes| MemoryGroup::make(&self.sysroot, &format!("jetfault-{trial}"), limit.get());
-        self.group = cell.settings.memory_max.map(limited).transpose().map_err(io::Error::other)?;
-        // Its marker comes before a fault of the whole machine.
-        let counters = self.group.as_ref().map(MemoryGroup::counters);
-        self.witness.begin(trial, &trial_dir, sampling(&cell.settings), counters)?;
-        self.injector.arm(trial, launching::machine_fault(cell, context));
-        self.injector.notice(Moment::Start);
-        self.commit_due_fault().map_err(io::Error::other)?;
-        let entrance = self.group.as_ref().map(MemoryGroup::entrance);
-        let launch = Launch {
-            program,
-            run: &self.mark,
-            trial_dir: &trial_dir,
-            environment: self.environment.clone(),
-            deadlines: launching::deadlines(&cell.settings, gpu),
-            output_bytes_max: OUTPUT_BYTES_MAX,
-            group: entrance.as_deref(),
-            observer: cell.settings.observer,
-            invoker: Some(&self.invoker),
-        };
-        let dir = trial_dir.join(names::COMPANION);
-        self.companion = companion.map(|plan| Companion::new(plan, SideMark::of_companion(started, &self.mark), &dir));
-        if let Some(companion) = &mut self.companion {
-            make_trial_dir(&dir, &self.invoker)?;
-            let surroundings = Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
-            companion.begin(&mut self.supervisor, surroundings)?;
-        }
-        let requests = trial_dir.join(names::REQUESTS);
-        self.client = client.map(|plan| Client::new(plan, SideMark::of_request(started, &self.mark), requests));
-        match self.supervisor.start(started, launch) {
-            Ok(child) => self.child = Some(child),
-            Err(error) => {
-                self.client = None;
-                if let Some(mut companion) = self.companion.take() {
-                    companion.conclude(&mut self.supervisor);
-                }
-                return Err(io::Error::other(error));
-            }
-        }
-        Ok(())
-    }
-
-    /// Has a debugger look at a crash, once for each place at which trials crash.
-    fn look_at_crash(&mut self, outcome: &mut Outcome) {
-        let (Some(crash), Some(trial)) = (outcome.crash.take(), self.trial.clone()) else { return };
-        let place = telling_frame(&crash).map(ToString::to_string).unwrap_or_default();
-        if self.crashes_seen.insert((crash.signal, place)) {
-            let gdb = self.tools.find(Tool::Gdb).map_or_else(|_| "gdb".into(), |path| path.display().to_string());
-            let mark = SideMark::of_debugger(&self.mark, &trial);
-            let said = debugger::trace(
-                &gdb,
-                (&crash, &self.trial_dir(&trial)),
-                (&self.mark, &self.invoker, &mark),
-                &mut self.supervisor,
-                &self.signal,
-            );
-            outcome.notes.insert(debugger::NOTE.to_owned(), said);
-        }
-        outcome.crash = Some(crash);
-    }
-
-    /// Asks the child what is to be asked of it, if it is a server.
-    fn mind_client(&mut self, event: &mut ChildEvent) {
-        let (Some(client), Some(server)) = (&mut self.client, &mut self.child) else { return };
-        let surroundings = Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
-        client.mind(event, (&mut self.supervisor, server), surroundings);
-        if matches!(event, ChildEvent::Ended(_)) {
-            self.client = None;
-        }
-    }
-
-    /// Starts, watches and ends the companion as the child's `event` asks for.
-    fn mind_companion(&mut self, event: &mut ChildEvent) {
-        let Some(companion) = &mut self.companion else { return };
-        let supervisor = &mut self.supervisor;
-        match event {
-            ChildEvent::Ended(outcome) => {
-                companion.conclude(supervisor);
-                return self.companion.take().into_iter().for_each(|companion| companion.tell(outcome));
-            }
-            // The child ended; what is watched now is what it left.
-            ChildEvent::Stage { stage, .. } if stage.as_str() == SETTLE_STAGE => companion.end(supervisor),
-            event if companion.is_due(event) => {
-                let surroundings =
-                    Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
-                companion.start(supervisor, surroundings);
-            }
-            ChildEvent::Running { .. } | ChildEvent::Stage { .. } | ChildEvent::Quiet => {}
-        }
-        companion.look(supervisor);
-        if let (Some(_), Some(child)) = (companion.failure(), &mut self.child) {
-            supervisor.end(child, EndedBy::Companion);
-        }
-    }
 }
 
 impl Linux<'_> {
@@ -333,15 +224,6 @@ impl Linux<'_> {
         }
         let boot = self.sysroot.boot_id()?;
         self.injector.commit(&boot, host::now())
-    }
-}
-
-/// Cells that leave the GPU idle, or change how it saves power, must not keep it awake.
-fn sampling(settings: &Settings) -> Sampling {
-    match (settings.telemetry, settings.gap.ms(), settings.gpu_pm) {
-        (Telemetry::Off, ..) => Sampling::Off,
-        (Telemetry::On, 0, GpuPm::Kept) => Sampling::On(GpuLoad::Read),
-        (Telemetry::On, _, GpuPm::Kept | GpuPm::On | GpuPm::Auto) => Sampling::On(GpuLoad::LeftAlone),
     }
 }
 
@@ -471,21 +353,24 @@ impl Machine for Linux<'_> {
     fn child_event(&mut self, wait: Duration) -> Result<ChildEvent, MachineError> {
         // The event of last time was recorded in between, and a child that waited for its stage was answered.
         self.commit_due_fault()?;
-        let child = self.child.as_mut().ok_or_else(|| MachineError::new("watch", io::ErrorKind::NotFound.into()))?;
-        let wait = if self.client.is_some() { wait.min(PERIOD) } else { wait };
-        let mut event = self.supervisor.next_event(child, wait);
+        let mut event = self.next_event(if self.client.is_some() { wait.min(PERIOD) } else { wait })?;
         match &event {
             ChildEvent::Running { .. } => self.injector.notice(Moment::Running),
             ChildEvent::Stage { stage, .. } => self.injector.notice(Moment::Stage(stage)),
             ChildEvent::Quiet | ChildEvent::Ended(_) => {}
         }
         self.mind_client(&mut event);
-        self.mind_companion(&mut event);
+        self.mind_companions(&mut event);
         if let ChildEvent::Ended(outcome) = &mut event {
             if let Some(child) = self.child.take() {
-                self.witness.finish(outcome, child.members());
+                child.libraries().tell(outcome, &mut self.identities);
+                let repetition = self.repetition.take();
+                self.witness.finish(outcome, repetition.as_ref().map_or(child.members(), Repetition::members));
             }
             self.group = None;
+            if let Some(filled) = self.filled.take() {
+                outcome.notes.insert(PREFILL_NOTE.to_owned(), filled.words.clone());
+            }
             self.look_at_crash(outcome);
             let passed = classify(outcome).0.verdict == Verdict::Pass;
             std::mem::take(&mut self.artifacts).clear(passed);
@@ -503,6 +388,9 @@ impl Machine for Linux<'_> {
     }
 
     fn end_child(&mut self, why: EndedBy) {
+        if let Some(repetition) = &mut self.repetition {
+            repetition.end(why);
+        }
         if let Some(child) = &mut self.child {
             self.supervisor.end(child, why);
         }

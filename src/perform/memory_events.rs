@@ -10,6 +10,8 @@ use crate::perform::host::Sysroot;
 #[derive(Debug)]
 pub(super) struct MemoryCounters {
     group: Fact<Group>,
+    /// Whether the group was made for the trial, so that all that it counts is the trial's.
+    is_own: bool,
     before: Fact<MemoryEvents>,
     machine_before: Fact<u64>,
 }
@@ -26,14 +28,14 @@ impl MemoryCounters {
     pub(super) fn begin(sysroot: &Sysroot) -> Self {
         let group = sysroot.text("proc/self/cgroup").and_then(|groups| group_of(sysroot, &groups));
         let before = group_events(sysroot, &group);
-        Self { group, before, machine_before: machine_kills(sysroot) }
+        Self { group, is_own: false, before, machine_before: machine_kills(sysroot) }
     }
 
     /// Reads the counters of a trial whose processes have a group of their own, with the counting file `file`.
     pub(super) fn begin_in(sysroot: &Sysroot, file: &str) -> Self {
         let group = Fact::Known(Group { file: file.to_owned() });
         let before = group_events(sysroot, &group);
-        Self { group, before, machine_before: machine_kills(sysroot) }
+        Self { group, is_own: true, before, machine_before: machine_kills(sysroot) }
     }
 
     /// By how much our control group's counters grew since.
@@ -41,12 +43,21 @@ impl MemoryCounters {
         let after = group_events(sysroot, &self.group);
         self.before.clone().and_then(|before| {
             after.and_then(|after| {
-                Fact::Known(MemoryEvents {
-                    oom: after.oom.saturating_sub(before.oom),
-                    oom_kill: after.oom_kill.saturating_sub(before.oom_kill),
-                })
+                let oom_kill = after.oom_kill.saturating_sub(before.oom_kill);
+                let oom = match after.oom.saturating_sub(before.oom) {
+                    0 if self.is_own && oom_kill > 0 => self.limits_reached(sysroot),
+                    oom => oom,
+                };
+                Fact::Known(MemoryEvents { oom, oom_kill })
             })
         })
+    }
+
+    /// How often a group of version 1 reached its limit since it was made.
+    fn limits_reached(&self, sysroot: &Sysroot) -> u64 {
+        let Some(group) = self.group.known() else { return 0 };
+        let file = group.file.replace("memory.oom_control", "memory.failcnt");
+        sysroot.text(&file).known().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     }
 
     /// How many processes of the whole machine were killed since.
@@ -75,20 +86,12 @@ fn group_of(sysroot: &Sysroot, groups: &str) -> Fact<Group> {
 fn group_events(sysroot: &Sysroot, group: &Fact<Group>) -> Fact<MemoryEvents> {
     group.clone().and_then(|group| {
         sysroot.text(&group.file).and_then(|text| match counter(&text, "oom_kill") {
-            Some(oom_kill) => {
-                let oom = counter(&text, "oom").unwrap_or_else(|| limits_reached(sysroot, &group.file));
-                Fact::Known(MemoryEvents { oom, oom_kill })
-            }
+            // Version 1 counts limits that were reached in a file of its own.
+            Some(oom_kill) => Fact::Known(MemoryEvents { oom: counter(&text, "oom").unwrap_or(0), oom_kill }),
             // A kernel before 4.13.
             None => Fact::Absent,
         })
     })
-}
-
-/// How often a group of version 1 reached its limit, which stands in a file of its own.
-fn limits_reached(sysroot: &Sysroot, counting: &str) -> u64 {
-    let file = counting.replace("memory.oom_control", "memory.failcnt");
-    sysroot.text(&file).known().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 /// `oom_kill` of `/proc/vmstat`, which kernels before 4.13 do not have.

@@ -60,6 +60,8 @@ pub mod client;
 
 pub mod companion;
 
+mod repetition;
+
 pub mod injector;
 pub mod telemetry;
 

@@ -331,6 +331,24 @@ pub(super) fn registers(thread: Pid) -> io::Result<Registers> {
 /// The set of general registers (linux/elf.h).
 const NT_PRSTATUS: usize = 1;
 
+/// Has the kernel place the memory of this process, and of the programs that it becomes, at the same addresses as always
+/// (personality(2)).
+///
+/// # Errors
+/// If the kernel refuses, as some containers have it do.
+pub(super) fn place_memory_as_always() -> io::Result<()> {
+    /// The personality that asks and changes nothing.
+    const ASK: libc::c_ulong = 0xffff_ffff;
+    // SAFETY: the call takes a number and touches no memory of this process.
+    let now = unsafe { libc::personality(ASK) };
+    let wanted = now | libc::ADDR_NO_RANDOMIZE;
+    // SAFETY: as above.
+    match (now, unsafe { libc::personality(wanted as libc::c_ulong) }) {
+        (-1, _) | (_, -1) => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -35,8 +35,10 @@ pub mod names {
     pub const RESULT: &str = "result.json";
     /// What was done to the machine on purpose, a line before each deed.
     pub const INJECTED: &str = "injected.jsonl";
-    /// The output of a trial's companion, in the trial's directory.
-    pub const COMPANION: &str = "companion";
+    /// The output of what ran before a trial, in the trial's directory.
+    pub const PRELUDE: &str = "prelude";
+    /// The file that fills the page cache while a trial runs.
+    pub const PREFILL: &str = "prefill";
     /// The output of what was asked of a trial's server, in the trial's directory.
     pub const REQUESTS: &str = "requests";
     /// A file that stops everything while it is there (results directory) or once (run directory).

@@ -11,6 +11,7 @@
 mod child;
 mod family;
 mod launch;
+mod libraries;
 mod lines;
 mod looks;
 mod output;
@@ -38,8 +39,9 @@ use crate::perform::processes::{self, RunMark};
 pub use crate::perform::machine::ChildEvent;
 pub use child::Child;
 pub use launch::{
-    CommandLine, Deadlines, EnvChange, Expectation, GRACE, KILL_WAIT, Launch, OUTPUT_BYTES_MAX, Program, SETTLE,
+    Bounds, CommandLine, Deadlines, EnvChange, Expectation, GRACE, KILL_WAIT, Launch, OUTPUT_BYTES_MAX, Program, SETTLE,
 };
+pub(in crate::perform) use libraries::Identities;
 pub use output::assemble_output;
 pub use spawn::WORKER_SUBCOMMAND;
 pub(in crate::perform) use tracer::CORE as SMALL_CORE;
@@ -85,9 +87,19 @@ pub enum StartError {
 pub struct SideMark(String);
 
 impl SideMark {
+    /// For a repetition of a trial of `run` whose start is on the disk: the trial's own mark.
+    pub fn of_trial(started: &Durable<Started>, run: &RunMark) -> Self {
+        Self(processes::mark_of(run, &started.get().trial))
+    }
+
     /// For the companion of a trial of `run` whose start is on the disk.
     pub fn of_companion(started: &Durable<Started>, run: &RunMark) -> Self {
         Self(format!("{}/companion", processes::mark_of(run, &started.get().trial)))
+    }
+
+    /// For what runs before a trial of `run` whose start is on the disk.
+    pub fn of_prelude(started: &Durable<Started>, run: &RunMark) -> Self {
+        Self(format!("{}/prelude", processes::mark_of(run, &started.get().trial)))
     }
 
     /// For a request to the server of a trial of `run` whose start is on the disk.

@@ -35,8 +35,7 @@ const BEAT_PERIOD: Duration = Duration::from_secs(1);
 /// # Errors
 /// If there is no device, it fails, or the parent does not listen.
 pub(super) fn work(reporter: &mut Reporter) -> Result<PeakMemory, WorkError> {
-    let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop)).map_err(no_signal)?;
+    let stop = told_to_end()?;
     let context = Context::open(0)?;
     let kernels = Kernels::new(&context, Code::Any)?;
     let stream = context.new_stream()?;
@@ -89,6 +88,13 @@ impl Load {
     }
 }
 
-fn no_signal(error: io::Error) -> WorkError {
-    WorkError::of(FailureKind::Other, format!("cannot listen for SIGTERM: {error}"))
+/// A flag that SIGTERM sets from now on.
+///
+/// # Errors
+/// If this process cannot listen for it.
+pub(super) fn told_to_end() -> Result<Arc<AtomicBool>, WorkError> {
+    let no_signal = |error: io::Error| WorkError::of(FailureKind::Other, format!("cannot listen for SIGTERM: {error}"));
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop)).map_err(no_signal)?;
+    Ok(stop)
 }

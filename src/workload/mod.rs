@@ -28,6 +28,8 @@ pub mod linear4bit;
 
 pub mod load;
 
+mod ballast;
+
 pub mod fake;
 
 mod os;

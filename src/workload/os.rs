@@ -1,7 +1,10 @@
-//! The two deeds of the worker that safe code cannot do: a real invalid access, for injected faults and the fake
-//! worker, and advice to the kernel about memory.
+//! What the worker does and safe code cannot: a real invalid access, for injected faults and the fake worker, and advice
+//! to the kernel about memory.
 
-#![expect(unsafe_code, reason = "an injected SIGSEGV is raised by the processor, and madvise takes an address")]
+#![expect(
+    unsafe_code,
+    reason = "an injected SIGSEGV is raised by the processor, madvise takes an address, mlockall is foreign"
+)]
 
 use std::mem::MaybeUninit;
 
@@ -19,6 +22,12 @@ pub(super) fn populate<T>(memory: &mut [MaybeUninit<T>]) -> bool {
     // SAFETY: the call writes nothing, it only brings pages; the first one may begin before `memory`, and is mapped
     // because a part of `memory` lies in it.
     unsafe { libc::madvise(start.cast(), bytes, libc::MADV_POPULATE_WRITE) == 0 }
+}
+
+/// Keeps every page that this process has now from being swapped (mlockall(2)); false where it may not.
+pub(super) fn lock_memory() -> bool {
+    // SAFETY: the call takes a number and moves no memory of this process.
+    unsafe { libc::mlockall(libc::MCL_CURRENT) == 0 }
 }
 
 /// Reads from the zero page, which no process has mapped: SIGSEGV from the processor, not from `kill`.

@@ -16,7 +16,7 @@ use crate::model::protocol::{
 };
 use crate::model::settings::{Breadcrumbs, CompanionLoad, Settings};
 use crate::model::verdict::StageName;
-use crate::workload::{fake, load, os};
+use crate::workload::{ballast, fake, load, os};
 
 /// Exit code after `Done`.
 pub const EXIT_DONE: u8 = 0;
@@ -282,6 +282,7 @@ fn converse(work_on_cell: CellWork) -> io::Result<u8> {
     let worked = match request.work {
         Work::Cell(settings) => work_on_cell(&settings, request.seed, &mut reporter),
         Work::Load(CompanionLoad::Gpu) => load::work(&mut reporter),
+        Work::Ballast(bytes) => ballast::work(bytes, &mut reporter),
         // A script says itself whether it is done, and ends as it likes.
         Work::Script(script) => return fake::play(&script, Some(&mut reporter)),
     };

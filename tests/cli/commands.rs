@@ -8,20 +8,20 @@ use serde_json::Value;
 use crate::bench::{Bench, Said};
 
 /// A matrix of a command named `m`, with these keys in `[workload]` and these sections.
-fn matrix(workload: &str, sections: &str) -> String {
+pub(super) fn matrix(workload: &str, sections: &str) -> String {
     format!(
         "[matrix]\nname = \"m\"\ntrials = 1\nseed = 1\n[workload]\nkind = \"command\"\nsettle = \"0s\"\n\
          cwd = \"{{trial.dir}}\"\n{workload}\n{sections}"
     )
 }
 
-fn run(bench: &Bench, text: &str, more: &[&str]) -> Said {
+pub(super) fn run(bench: &Bench, text: &str, more: &[&str]) -> Said {
     let file = bench.write("m.toml", text);
     bench.run(&[&["run", &file, "--allow-root-workload"], more].concat())
 }
 
 /// Verdict, detail and the whole result of each trial, by the label of its cell.
-fn judged(bench: &Bench) -> Vec<(String, String, Value)> {
+pub(super) fn judged(bench: &Bench) -> Vec<(String, String, Value)> {
     let report = bench.run(&["report", "m-001", "--format", "json"]);
     let report: Value = serde_json::from_str(&report.out).unwrap();
     let label = |cell: &str| {
@@ -37,12 +37,12 @@ fn judged(bench: &Bench) -> Vec<(String, String, Value)> {
 }
 
 #[track_caller]
-fn only(bench: &Bench) -> (String, Value) {
+pub(super) fn only(bench: &Bench) -> (String, Value) {
     let [(_, verdict, result)] = <[_; 1]>::try_from(judged(bench)).unwrap();
     (verdict, result)
 }
 
-fn detail(result: &Value) -> &str {
+pub(super) fn detail(result: &Value) -> &str {
     result["judgement"]["detail"].as_str().unwrap_or_default()
 }
 

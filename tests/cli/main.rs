@@ -11,6 +11,7 @@ mod standins;
 #[path = "../../src/testing/boards.rs"]
 mod boards;
 
+mod axes;
 mod bad_input;
 mod boots;
 mod commands;
@@ -18,6 +19,7 @@ mod companion;
 mod deaths;
 mod edge_llm;
 mod endings;
+mod hostile;
 mod inspect;
 mod machines;
 mod memory;

@@ -82,15 +82,11 @@ impl Bench {
 
     pub fn start_as(&mut self, program: Program, invoker: Option<&Invoker>) -> Child {
         let launch = Launch {
-            program,
-            run: &self.run,
-            trial_dir: self.dir.path(),
             environment: self.environment.clone(),
-            deadlines: self.deadlines,
             output_bytes_max: self.output_bytes_max,
-            group: None,
             observer: self.observer,
             invoker,
+            ..Launch::new(program, &self.run, self.dir.path(), self.deadlines)
         };
         self.supervisor.start(&started(), launch).unwrap()
     }

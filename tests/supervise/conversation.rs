@@ -136,16 +136,6 @@ fn a_worker_that_cannot_do_the_work_says_so() {
 fn the_durable_trial_and_the_requested_one_must_be_the_same() {
     let mut bench = Bench::new();
     let other = Request { trial: "c-0123456789abcdef-r002-a1".parse().unwrap(), ..request("") };
-    let launch = Launch {
-        program: Program::Worker(other),
-        run: &bench.run,
-        trial_dir: bench.dir.path(),
-        environment: Vec::new(),
-        deadlines: bench.deadlines,
-        output_bytes_max: OUTPUT_BYTES_MAX,
-        group: None,
-        observer: Observer::None,
-        invoker: None,
-    };
+    let launch = Launch::new(Program::Worker(other), &bench.run, bench.dir.path(), bench.deadlines);
     assert!(matches!(bench.supervisor.start(&started(), launch), Err(StartError::OtherTrial { .. })));
 }

@@ -19,6 +19,8 @@ pub enum Ended {
     Protocol,
     /// The harness, because the companion failed.
     Companion,
+    /// It ended by itself, having loaded another library than its cell asks for.
+    OtherLibrary,
 }
 
 /// How the child ended.
@@ -149,6 +151,7 @@ pub fn facts_of(outcome: &Outcome) -> OutcomeFacts {
         Some(EndedBy::Stop) => Ended::Stop,
         Some(EndedBy::Protocol) => Ended::Protocol,
         Some(EndedBy::Companion) => Ended::Companion,
+        Some(EndedBy::Library) => Ended::OtherLibrary,
     };
     let ending = match outcome.exit {
         Exit::Code(code) if outcome.exit_expected.unwrap_or(code == 0) => Ending::Zero,

@@ -28,13 +28,13 @@ pub struct OutcomeRule {
     pub because: &'static str,
 }
 
-use Ended::{Companion, Deadline, Itself, Protocol, Stop};
+use Ended::{Companion, Deadline, Itself, OtherLibrary, Protocol, Stop};
 use Ending::{Asked, Fatal, Kill, NonZero, NotStarted, OtherSignal, Unkillable, Zero};
 use Fitness::{Fit, Suspended, Undervolted};
 use Promise::{ArtifactMissing, Kept, ResultWrong};
 use Word::{Command, Done, FailedCuda, FailedOom, FailedOther, FailedUnsupported, Running, Silence};
 
-const ANY_ENDED: &[Ended] = &[Itself, Deadline, Stop, Protocol, Companion];
+const ANY_ENDED: &[Ended] = &[Itself, Deadline, Stop, Protocol, Companion, OtherLibrary];
 const RAN: &[Ending] = &[Zero, NonZero, Fatal, Kill, Asked, OtherSignal];
 const ANY_WORD: &[Word] = &[Command, Silence, Running, Done, FailedCuda, FailedOom, FailedUnsupported, FailedOther];
 /// The workload had begun: a command's has from its first instruction, a worker's from `Hello`.
@@ -92,6 +92,7 @@ pub const OUTCOME_RULES: &[OutcomeRule] = &[
     row("interrupted", (&[Stop], RAN, ANY_WORD, ANY_PROMISE), Verdict::Void, "a person asked the harness to stop"),
     row("protocol", (&[Protocol], RAN, ANY_WORD, ANY_PROMISE), Verdict::Void, "the child broke the protocol and was ended"),
     row("companion", (&[Companion], RAN, ANY_WORD, ANY_PROMISE), Verdict::Void, "its companion failed, so it was not what its cell asks for"),
+    row("other-library", (&[OtherLibrary], RAN, ANY_WORD, ANY_PROMISE), Verdict::Void, "a library that must be loaded was not, or came from another place"),
     row("silent-deadline", (&[Deadline], RAN, &[Silence], ANY_PROMISE), Verdict::Void, "the worker never said that it runs: nothing of the workload began"),
     row("before-hello", (&[Itself], RAN, &[Silence], ANY_PROMISE), Verdict::Void, "the worker died before its first word: nothing of the workload began"),
 
@@ -181,7 +182,7 @@ mod tests {
             assert_eq!(rows.len(), 1, "{facts:?}: {labels:?}");
             used[rows[0]] += 1;
         }
-        assert_eq!(used.iter().sum::<usize>(), 5 * 8 * 8 * 3 * 3 * 6 * 3);
+        assert_eq!(used.iter().sum::<usize>(), 6 * 8 * 8 * 3 * 3 * 6 * 3);
         assert!(used.iter().all(|&times| times > 0), "every row is of use");
     }
 

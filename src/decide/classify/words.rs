@@ -6,9 +6,12 @@ use crate::decide::signs::is_start_failure;
 use crate::model::evidence::Fact;
 use crate::model::hang::Hang;
 use crate::model::kernel_log::{FaultPlace, KernelFault, KernelFinding, LogClass, OomScope, Weight};
-use crate::model::outcome::{EndedBy, Exit, KnownText, Outcome, TrialFinding, Whose};
+use crate::model::outcome::{EndedBy, Exit, KnownText, LIBRARIES_NOTE, Outcome, TrialFinding, Whose};
 use crate::model::protocol::MemoryRefused;
 use crate::model::verdict::{Signature, Verdict};
+
+/// The note of an outcome that says why what ran beside the trial made it another trial than its cell asks for.
+pub const COMPANION_FAILURE: &str = "companion.failure";
 
 fn status_of(outcome: &Outcome) -> Option<String> {
     match &outcome.exit {
@@ -174,7 +177,10 @@ fn base_detail(outcome: &Outcome, verdict: Verdict) -> Option<String> {
         EndedBy::Served => None,
         EndedBy::Stop => Some("interrupted"),
         EndedBy::Protocol => None,
-        EndedBy::Companion => outcome.notes.get("companion").map(String::as_str),
+        EndedBy::Companion => {
+            outcome.notes.get(COMPANION_FAILURE).or(outcome.notes.get("companion")).map(String::as_str)
+        }
+        EndedBy::Library => outcome.notes.get(LIBRARIES_NOTE).map(String::as_str),
     });
     if let Some(words) = ended {
         return Some(words.to_owned());

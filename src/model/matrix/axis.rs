@@ -30,6 +30,8 @@ words! {
     Knob {
         /// How device memory is requested.
         Allocator = "allocator",
+        /// Addresses of a process's memory.
+        Aslr = "aslr",
         /// Host memory held by another process.
         Ballast = "ballast",
         /// Rows of the input.
@@ -84,6 +86,8 @@ words! {
         Kernels = "kernels",
         /// Repetitions of the block of a stack.
         Layers = "layers",
+        /// Limits of a process's resources.
+        Limits = "limits",
         /// Limit of the trial's cgroup.
         MemoryMax = "memory_max",
         /// When the driver loads kernels.
@@ -154,7 +158,8 @@ impl Knob {
             | Self::Storage
             | Self::Stream
             | Self::Warmup => matches!(kind, WorkloadKind::Linear4bit | WorkloadKind::Stack),
-            Self::Ballast
+            Self::Aslr
+            | Self::Ballast
             | Self::Breadcrumbs
             | Self::Clocks
             | Self::Code
@@ -167,6 +172,7 @@ impl Knob {
             | Self::Identity
             | Self::Iterations
             | Self::JitCache
+            | Self::Limits
             | Self::MemoryMax
             | Self::ModuleLoading
             | Self::Observer
@@ -188,7 +194,14 @@ impl Knob {
             Self::Blocksize => "64",
             Self::Breadcrumbs => "async",
             Self::Check => "end",
-            Self::Clocks | Self::GpuPm | Self::JitCache | Self::ModuleLoading | Self::PowerMode | Self::Swap => "kept",
+            Self::Aslr
+            | Self::Clocks
+            | Self::GpuPm
+            | Self::JitCache
+            | Self::Limits
+            | Self::ModuleLoading
+            | Self::PowerMode
+            | Self::Swap => "kept",
             Self::Code | Self::Start => "any",
             Self::ColdFrom => "reboot",
             Self::Companion
@@ -300,7 +313,8 @@ impl Context<'_> {
                     (stack.head, stack.layers) = (head.clone(), *layers);
                 })
             }
-            Knob::Ballast
+            Knob::Aslr
+            | Knob::Ballast
             | Knob::Breadcrumbs
             | Knob::Clocks
             | Knob::Code
@@ -313,6 +327,7 @@ impl Context<'_> {
             | Knob::Identity
             | Knob::Iterations
             | Knob::JitCache
+            | Knob::Limits
             | Knob::MemoryMax
             | Knob::ModuleLoading
             | Knob::Observer
@@ -413,6 +428,7 @@ fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) -> Option<Cha
         }};
     }
     Some(match knob {
+        Knob::Aslr => word!(Aslr, aslr),
         Knob::Ballast => value!(bytes(node, problems), ballast),
         Knob::Breadcrumbs => word!(Breadcrumbs, breadcrumbs),
         Knob::Clocks => value!(clocks(node, problems), clocks),
@@ -428,6 +444,7 @@ fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) -> Option<Cha
         }
         Knob::Iterations => value!(within(node, 1..=ITERATIONS_MAX, problems), iterations),
         Knob::JitCache => word!(JitCache, jit_cache),
+        Knob::Limits => value!(parsed::<ResourceLimits>(node, problems), limits),
         Knob::MemoryMax => value!(or_none(node, |node| bytes(node, problems)), memory_max),
         Knob::ModuleLoading => word!(ModuleLoading, module_loading),
         Knob::Observer => word!(Observer, observer),

@@ -263,6 +263,9 @@ fn level(knob: Knob) -> Value {
     let any = |about: &str| json!({ "description": about });
     match knob {
         Knob::Allocator => words("How device memory is requested.", AllocatorKind::WORDS),
+        Knob::Aslr => {
+            words("Addresses of the trial's memory: as the system does it, or the same in every process.", Aslr::WORDS)
+        }
         Knob::Ballast => any("Host memory held by another process, such as \"1GiB\"."),
         Knob::Batch => number("Rows of the input.", 1, Batch::MAX),
         Knob::Blocksize => number("Weights per absmax; a power of two.", Blocksize::ALLOWED[0], Blocksize::ALLOWED[7]),
@@ -291,6 +294,7 @@ fn level(knob: Knob) -> Value {
         Knob::JitCache => words("The driver's JIT cache.", JitCache::WORDS),
         Knob::Kernels => words("Whose kernels run; none: allocations and copies only.", KernelSet::WORDS),
         Knob::Layers => any("How often the block of a stack comes; \"all\" is as often as its profile says."),
+        Knob::Limits => any("Limits of resources such as \"nofile=64 core=unlimited\", or \"kept\"."),
         Knob::MemoryMax => any("Limit of the trial's cgroup, such as \"4G\", or \"none\"."),
         Knob::ModuleLoading => words("When the driver loads kernels.", ModuleLoading::WORDS),
         Knob::Observer => words("What watches the process.", Observer::WORDS),

@@ -371,6 +371,7 @@ fn one_level_may_move_several_variables() {
 fn every_axis_of_the_tool_can_be_varied() {
     let levels = [
         (Knob::Allocator, "\"vmm\""),
+        (Knob::Aslr, "\"off\""),
         (Knob::Ballast, "\"1GiB\""),
         (Knob::Batch, "4"),
         (Knob::Blocksize, "128"),
@@ -398,6 +399,7 @@ fn every_axis_of_the_tool_can_be_varied() {
         (Knob::JitCache, "\"fresh\""),
         (Knob::Kernels, "\"none\""),
         (Knob::Layers, "32"),
+        (Knob::Limits, "\"nofile=64\""),
         (Knob::MemoryMax, "\"2G\""),
         (Knob::ModuleLoading, "\"eager\""),
         (Knob::Observer, "\"gdb\""),

@@ -23,7 +23,7 @@ use crate::model::settings::Settings;
 use crate::perform::gpu_health::NVGPU_DEVICES;
 use crate::perform::host::Sysroot;
 
-pub use page_cache::{drop_page_cache, page_cache};
+pub use page_cache::{FilledCache, drop_page_cache, fill_page_cache, page_cache};
 pub use power_mode::Switched;
 pub use tools::Tools;
 

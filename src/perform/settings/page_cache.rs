@@ -1,5 +1,9 @@
-//! The page cache: how much there is, and dropping what is clean of it (`vm.drop_caches`, kernel documentation
-//! `admin-guide/sysctl/vm.rst`).
+//! The page cache: how much there is, dropping what is clean of it (`vm.drop_caches`, kernel documentation
+//! `admin-guide/sysctl/vm.rst`), and filling it.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 use super::{Reach, SettingError};
 use crate::perform::host::Sysroot;
@@ -23,6 +27,44 @@ pub fn page_cache(sysroot: &Sysroot) -> String {
 pub fn drop_page_cache(reach: Reach<'_>) -> Result<(), SettingError> {
     rustix::fs::sync();
     reach.write(DROP_CACHES, PAGE_CACHE)
+}
+
+/// A file whose pages fill the page cache. It is gone with this value, and so are its pages.
+#[derive(Debug)]
+pub struct FilledCache {
+    path: PathBuf,
+    /// How much page cache there was before and after, in words.
+    pub words: String,
+}
+
+/// How much is read at once, in bytes.
+const READ_BYTES: usize = 1 << 20;
+
+/// Brings `bytes` of clean page cache in, by reading a file at `path` that is made for it.
+///
+/// The file is one hole: a file system brings pages of zeros for it as for any other part of a file, and the disk is
+/// neither written nor worn. What else was in the cache goes where memory is short, as it would with any file.
+///
+/// # Errors
+/// If the file cannot be made, or not be read to its end.
+pub fn fill_page_cache(sysroot: &Sysroot, path: &Path, bytes: u64) -> io::Result<FilledCache> {
+    let before = page_cache(sysroot);
+    // What an earlier start left.
+    let _ = fs::remove_file(path);
+    let file = File::options().read(true).write(true).create_new(true).open(path)?;
+    let mut filled = FilledCache { path: path.to_owned(), words: String::new() };
+    file.set_len(bytes)?;
+    let mut buffer = vec![0; READ_BYTES];
+    while (&file).read(&mut buffer)? > 0 {}
+    filled.words = format!("{bytes} bytes were read: {before} of page cache before, {} after", page_cache(sysroot));
+    Ok(filled)
+}
+
+impl Drop for FilledCache {
+    fn drop(&mut self) {
+        // One that stays is a hole without a byte on the disk, and the next start removes it.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 pub(super) fn cannot(reach: Reach<'_>) -> Option<String> {

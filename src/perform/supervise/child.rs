@@ -23,6 +23,7 @@ use crate::perform::os;
 use crate::perform::processes;
 use crate::perform::supervise::family::Family;
 use crate::perform::supervise::launch::{Deadlines, Launch, Program};
+use crate::perform::supervise::libraries::Libraries;
 use crate::perform::supervise::looks::FirstLook;
 use crate::perform::supervise::pipes::{self, Now, readable, writable};
 use crate::perform::supervise::replies::{Replies, Said};
@@ -110,6 +111,7 @@ pub struct Child {
     /// The processes and threads that were seen in the trial.
     members: BTreeSet<u32>,
     first_look: FirstLook,
+    libraries: Libraries,
     stage_since: Instant,
     settle_since: Option<Instant>,
     /// The codes that are a success; empty for 0 alone.
@@ -130,12 +132,14 @@ impl Child {
         let streams = Streams::new(newborn.source, &launch, born)?;
         let cwd = working_directory(&launch).into();
         let mut outcome = Outcome::of(Exit::Unkillable);
-        let (talk, exit_codes, artifacts) = match launch.program {
+        let (talk, exit_codes, artifacts, loads) = match launch.program {
             Program::Worker(_) => {
                 outcome.last_reply = Some(LastReply::Silence);
-                (Talk::Worker(Replies::new()), Vec::new(), Vec::new())
+                (Talk::Worker(Replies::new()), Vec::new(), Vec::new(), Vec::new())
             }
-            Program::Command(command) => (Talk::Trampoline(Vec::new()), command.exit_codes, command.artifacts),
+            Program::Command(command) => {
+                (Talk::Trampoline(Vec::new()), command.exit_codes, command.artifacts, command.loads)
+            }
         };
         let mut child = Self {
             pid: newborn.pid,
@@ -153,6 +157,7 @@ impl Child {
             tracer,
             members: BTreeSet::from([newborn.pid.as_raw_nonzero().get().unsigned_abs()]),
             first_look: FirstLook::default(),
+            libraries: Libraries::new(&loads, born),
             stage_since: born,
             settle_since: None,
             exit_codes,
@@ -176,6 +181,16 @@ impl Child {
     /// between two events may be missing.
     pub fn members(&self) -> &BTreeSet<u32> {
         &self.members
+    }
+
+    /// Which libraries the trial's processes mapped.
+    pub(in crate::perform) fn libraries(&self) -> &Libraries {
+        &self.libraries
+    }
+
+    /// When to look at what the trial's processes map, while there are any.
+    fn library_look(&self) -> Option<Instant> {
+        self.libraries.due().filter(|_| matches!(self.phase, Phase::Alive | Phase::Terminating { .. }))
     }
 
     pub(super) fn acknowledge(&mut self) {
@@ -207,11 +222,16 @@ impl Child {
 
     /// The next event, or `Quiet` at `until`.
     pub(super) async fn next_event(&mut self, child_ended: &mut SignalStream, until: Instant) -> ChildEvent {
+        // Whoever waited for another child took the signal that told of this one's end.
+        self.reap();
         loop {
             if let Some(event) = self.events.pop_front() {
                 return event;
             }
             let now = Instant::now();
+            if self.library_look().is_some_and(|due| now >= due) {
+                self.libraries.look(now, &self.family.members());
+            }
             self.advance(now);
             if !self.events.is_empty() {
                 continue;
@@ -223,7 +243,7 @@ impl Child {
                 self.note_members();
                 return ChildEvent::Quiet;
             }
-            let alarm = self.deadline().map_or(until, |deadline| deadline.min(until));
+            let alarm = [self.deadline(), self.library_look()].into_iter().flatten().fold(until, Instant::min);
             match self.wake(child_ended, alarm).await {
                 Wake::Time => {}
                 Wake::ChildEnded => self.reap(),
@@ -366,7 +386,7 @@ impl Child {
         if let (Exit::Code(code), false) = (&outcome.exit, self.exit_codes.is_empty()) {
             outcome.exit_expected = Some(self.exit_codes.contains(code));
         }
-        if outcome.exit_expected.unwrap_or(outcome.exit == Exit::Code(0)) {
+        if outcome.has_succeeded() {
             let is_missing = |artifact: &&String| !self.cwd.join(artifact).exists();
             outcome.artifacts_missing = self.artifacts.iter().filter(is_missing).cloned().collect();
         }

@@ -7,7 +7,7 @@ use regex::bytes::Regex;
 
 use crate::model::journal::Invoker;
 use crate::model::protocol::Request;
-use crate::model::settings::{Cpus, NumberRange, Observer, OutputKind};
+use crate::model::settings::{Aslr, Cpus, NumberRange, Observer, OutputKind, ResourceLimits};
 use crate::model::verdict::StageName;
 use crate::perform::processes::RunMark;
 
@@ -40,10 +40,39 @@ pub struct Launch<'a> {
     pub output_bytes_max: u64,
     /// The file that puts it into a control group of its own; absent: it stays in ours.
     pub group: Option<&'a Path>,
+    /// What it is bound by beside its own program.
+    pub bounds: Bounds,
     /// What watches it from inside its machine.
     pub observer: Observer,
     /// As whom and with which environment it runs; absent: as the harness itself.
     pub invoker: Option<&'a Invoker>,
+}
+
+impl<'a> Launch<'a> {
+    /// `program`, watched with `deadlines`, as the harness itself and with nothing changed.
+    pub fn new(program: Program, run: &'a RunMark, trial_dir: &'a Path, deadlines: Deadlines) -> Self {
+        Self {
+            program,
+            run,
+            trial_dir,
+            environment: Vec::new(),
+            deadlines,
+            output_bytes_max: OUTPUT_BYTES_MAX,
+            group: None,
+            bounds: Bounds::default(),
+            observer: Observer::None,
+            invoker: None,
+        }
+    }
+}
+
+/// What a child is bound by beside its own program.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Bounds {
+    /// Limits that differ from the invoker's.
+    pub limits: ResourceLimits,
+    /// Where the kernel places its memory.
+    pub aslr: Aslr,
 }
 
 /// What runs in the child.
@@ -71,6 +100,8 @@ pub struct CommandLine {
     pub metrics: Vec<(String, Regex)>,
     /// Files that must exist after exit 0, relative to `cwd`.
     pub artifacts: Vec<String>,
+    /// Libraries that must be mapped from these paths.
+    pub loads: Vec<String>,
     /// Exit codes that are a success; empty for 0 alone.
     pub exit_codes: Vec<i32>,
     /// What the output must say and must not say.

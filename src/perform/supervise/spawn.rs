@@ -19,7 +19,7 @@ use crate::model::settings::{Cpus, OutputKind};
 use crate::perform::exec::{self, ExecRequest, ExecStdin};
 use crate::perform::invoker;
 use crate::perform::processes::MARK_VARIABLE;
-use crate::perform::supervise::launch::{CommandLine, EnvChange, Launch, Program};
+use crate::perform::supervise::launch::{Bounds, CommandLine, EnvChange, Launch, Program};
 use crate::perform::supervise::streams::Source;
 
 /// Name of the worker's hidden subcommand.
@@ -54,7 +54,9 @@ pub(super) struct Origin<'a> {
 pub(super) fn spawn(origin: &Origin<'_>, launch: &Launch<'_>) -> io::Result<Newborn> {
     let env = environment(launch, origin.mark);
     let (mut command, outgoing) = match &launch.program {
-        Program::Worker(request) if launch.invoker.is_none_or(invoker::is_current) => {
+        Program::Worker(request)
+            if launch.invoker.is_none_or(invoker::is_current) && launch.bounds == Bounds::default() =>
+        {
             worker(origin, launch, (env, request))?
         }
         Program::Worker(request) => {
@@ -155,6 +157,8 @@ fn exec_request(origin: &Origin<'_>, launch: &Launch<'_>, stdin: ExecStdin) -> E
         oom_score_adj: origin.oom_score_adj,
         stdin,
         cpus: Cpus::All,
+        limits: launch.bounds.limits.clone(),
+        aslr: launch.bounds.aslr,
     }
 }
 

@@ -44,14 +44,32 @@ DEVICE u32 e4m3_of(float value) {
     return (bits + 0x7ffff + (bits >> 20 & 1)) / (1u << 20) - (120u << 3);
 }
 
-// The E2M1 nibble nearest to a value, a tie to the even one; NaN is +6. From 1 on the index is the exponent and one bit
-// of the fraction, below it is the number of halves, which adding 2^22 leaves in the lowest bits.
-DEVICE u32 e2m1_of(float value) {
+// The E2M1 nibble nearest to a value, a tie to the even one, into the lowest place of a word whose others move up. NaN
+// is +6; the sign is that of the bits, so that the caller rules out -0.
+//
+// A binade of E2M1 has two steps, and those of the first one, from 1 to 2, go on below it. So 2^22 times the binade (1, 2
+// or 4) leaves the number of steps, at most 4, in the lowest bits of the sum, and the index is that number and twice the
+// exponent, modulo 8: the sum and its bits from 22 on, less 2 * 149. The product has it in the highest three bits.
+DEVICE u32 with_e2m1(u32 word, float value) {
     const float magnitude = fminf(fabsf(value), E2M1_MAX);
-    const u32 bits = __float_as_uint(magnitude);
-    const u32 large = (bits + 0x1fffff + (bits >> 22 & 1)) / (1u << 22) - 252;
-    const u32 small = __float_as_uint(__fadd_rn(magnitude, 4194304.0f)) & 7;
-    return (magnitude < 1.0f ? small : large) | (value < 0.0f ? 8 : 0);
+    const float binade = __uint_as_float(__float_as_uint(fmaxf(magnitude, 1.0f)) & 0x7f800000);
+    const u32 sum = __float_as_uint(__fmaf_rn(binade, 0x1p22f, magnitude));
+    const u32 index = sum * ((1u << 29) + (1u << 7)) - (2u * 149 << 29);
+    return __funnelshift_l(index, __funnelshift_l(__float_as_uint(value), word, 1), 3);
+}
+
+// The quotient by `divisor` rounded to nearest, for many values and one reciprocal, which is rounded to nearest too
+// (Markstein 1990): the fused remainder is exact. -0 gives +0.
+//
+// It is the one of a division where `divides_by_reciprocal` holds: the remainder of a quotient that matters, one of 1/8
+// and more, is a multiple of 2^-149, nothing overflows, and a value that is not 0 has a quotient that is not 0.
+DEVICE float quotient(float value, float divisor, float reciprocal) {
+    const float near = __fmul_rn(value, reciprocal);
+    return __fmaf_rn(__fmaf_rn(-divisor, near, value), reciprocal, near);
+}
+
+DEVICE bool divides_by_reciprocal(float largest, float divisor) {
+    return divisor >= 0x1p-100f && divisor <= 1.0f && largest <= __fmul_rn(divisor, 0x1p20f);
 }
 
 DEVICE u32 group_scale(float largest, float global) {
@@ -94,11 +112,19 @@ extern "C" __global__ void __launch_bounds__(256)
     largest = fmaxf(largest, __shfl_xor_sync(__activemask(), largest, 1));
     const float global = *global_scale;
     const u32 scale = group_scale(largest, global);
-    if (octet % 2 == 0) scales[octet / 2] = u8(scale);
+    if (threadIdx.x % 2 == 0) scales[octet / 2] = u8(scale);
     const float divisor = __fmul_rn(e4m3_value(scale), global);
     u32 word = 0;
+    if (divides_by_reciprocal(largest, divisor)) {
+        const float reciprocal = __frcp_rn(divisor);
 #pragma unroll
-    for (u32 i = 0; i < 8; i++) word |= e2m1_of(__fdiv_rn(values[i], divisor)) << 4 * i;
+        for (u32 i = 8; i-- > 0;) word = with_e2m1(word, quotient(values[i], divisor, reciprocal));
+    } else {
+        // Seldom taken, and loading again costs less than an array that is indexed. Adding 0 makes -0 a +0.
+        const float* again = reinterpret_cast<const float*>(weight + 2 * octet);
+#pragma unroll 1
+        for (u32 i = 8; i-- > 0;) word = with_e2m1(word, __fadd_rn(__fdiv_rn(again[i], divisor), 0.0f));
+    }
     packed[octet] = word;
 }
 

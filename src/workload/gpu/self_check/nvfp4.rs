@@ -14,6 +14,10 @@ use crate::workload::reference::nvfp4::{GROUP, Nvfp4, Nvfp4Matrix, dequantize, p
 /// Elements of a row: what the kernel with look-ups takes, whole runs of a lane, and an odd number of groups.
 const WIDTHS: [usize; 3] = [1536, 1056, 1040];
 
+/// What the weights are multiplied by: the kernel divides by a reciprocal only where a divisor is from 2^-100 to 1. The
+/// last two make all of them smaller, the last one subnormal.
+const FACTORS: [f32; 4] = [1.0, 64.0, f32::MIN_POSITIVE * 65_536.0, f32::MIN_POSITIVE / 16.0];
+
 /// A quantised weight on the device with the tensors that hold it.
 struct OnDevice {
     packed: Tensor,
@@ -40,9 +44,11 @@ fn special(width: usize) -> Vec<f32> {
     weights[..GROUP].fill(0.0);
     weights[GROUP] = -0.0;
     weights[3 * GROUP] = f32::NAN;
-    // The largest weight makes the scale of its group exact, and what lies beside it ties.
-    for (weight, tie) in weights[2 * GROUP..].iter_mut().zip([6.0, 0.25, -0.75, 1.25, -1.75, 2.5, 3.5, 5.0]) {
-        *weight = tie * 0.5;
+    // The largest weight makes the scale of its group exact, and what lies beside it ties, or nearly.
+    let ties = [6f32, 0.25, -0.75, 1.25, -1.75, 2.5, 3.5, 5.0];
+    let near = [0.25f32, 0.75, 1.75, 3.5].map(|tie| [tie.next_down(), -tie.next_up()]);
+    for (weight, value) in weights[2 * GROUP..].iter_mut().zip(ties.into_iter().chain(near.into_iter().flatten())) {
+        *weight = value * 0.5;
     }
     weights
 }
@@ -81,15 +87,19 @@ impl SelfCheck<'_> {
     }
 
     fn nvfp4_quantize(&self, width: usize) -> Result<bool, GpuError> {
-        let input = special(width);
-        let expected = quantize(&input);
-        let (x, to) = (self.tensor(&input)?, self.nvfp4_space(width)?);
-        self.kernels.nvfp4_largest((x.buffer(), to.weight().shape), to.global.buffer(), STREAM)?;
-        self.kernels.nvfp4_global_scale(to.global.buffer(), STREAM)?;
-        self.kernels.nvfp4_quantize(x.buffer(), to.weight(), STREAM)?;
-        let is_same = to.packed.read::<u8>(expected.packed.len())? == expected.packed
-            && to.scales.read::<u8>(expected.scales.len())? == expected.scales;
-        Ok(is_same && to.global.read::<f32>(1)?[0].to_bits() == expected.global.to_bits())
+        let mut is_same = true;
+        for factor in FACTORS {
+            let input: Vec<f32> = special(width).iter().map(|weight| weight * factor).collect();
+            let expected = quantize(&input);
+            let (x, to) = (self.tensor(&input)?, self.nvfp4_space(width)?);
+            self.kernels.nvfp4_largest((x.buffer(), to.weight().shape), to.global.buffer(), STREAM)?;
+            self.kernels.nvfp4_global_scale(to.global.buffer(), STREAM)?;
+            self.kernels.nvfp4_quantize(x.buffer(), to.weight(), STREAM)?;
+            is_same &= to.packed.read::<u8>(expected.packed.len())? == expected.packed
+                && to.scales.read::<u8>(expected.scales.len())? == expected.scales
+                && to.global.read::<f32>(1)?[0].to_bits() == expected.global.to_bits();
+        }
+        Ok(is_same)
     }
 
     fn nvfp4_dequantize<T: Element + Plain>(&self, width: usize) -> Result<bool, GpuError> {

@@ -17,8 +17,9 @@ use crate::model::start_state::{PriorEnd, StartState};
 use crate::model::units::{UptimeMs, WallTime};
 use crate::model::verdict::{Judgement, Provenance, Role, StageName};
 
-/// The longest line in bytes, its newline included: the outcome of a trial of a whole model names up to 4,096 stages.
-pub const LINE_BYTES_MAX: usize = 1024 * 1024;
+/// The longest line in bytes, its newline included: the outcome of a trial of a whole model has thousands of stages and
+/// times.
+pub const LINE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// The version that this build writes.
 pub const VERSION: JournalVersion = JournalVersion { major: 1, minor: 0 };

@@ -236,7 +236,7 @@ fn git_bisect_run_hears_its_own_language() {
     assert_eq!(speak(&good, &[]), Some(0));
     assert_eq!(speak(&good, &["--script", "exit 3"]), Some(1));
     // What this build cannot run tells nothing.
-    let void = bench.write("void.toml", &crate::bench::matrix("void", 1, "prelude = [\"true\"]\n"));
+    let void = bench.write("void.toml", &crate::bench::matrix("void", 1, "quant = \"mxfp4\"\n"));
     assert_eq!(speak(&void, &[]), Some(125));
     assert_eq!(speak("nowhere.toml", &[]), Some(255));
     assert_eq!(speak(&good, &["--no-such-flag"]), Some(255));

@@ -26,7 +26,7 @@ fn report_in(bench: &Bench, switches: &[(&str, &str)], more: &[&str]) -> Value {
     serde_json::from_str(&said.out).unwrap()
 }
 
-fn faults_of<'r>(report: &'r Value, label: &str) -> (u64, u64, BTreeSet<String>) {
+fn faults_of(report: &Value, label: &str) -> (u64, u64, BTreeSet<String>) {
     let cells = report["cells"].as_array().unwrap();
     let cell = cells.iter().find(|cell| cell["label"] == label).unwrap_or_else(|| panic!("no cell {label}"));
     let sampled = &cell["samples"][0];

@@ -89,10 +89,10 @@ fn trials_are_found_by_the_label_of_their_cell() {
 #[test]
 fn a_plan_says_beforehand_what_will_be_void() {
     let bench = Bench::new();
-    let file = bench.write("after.toml", &matrix("after", 1, "prelude = \"256x256\"\n"));
+    let file = bench.write("after.toml", &matrix("after", 1, "quant = \"mxfp4\"\n"));
     let said = bench.run(&["plan", &file]);
     let said = said.ends(0);
-    assert!(said.says("void here") && said.says("(prelude)"), "{}", said.out);
+    assert!(said.says("void here") && said.says("mxfp4"), "{}", said.out);
 }
 
 #[test]

@@ -81,11 +81,11 @@ fn an_injected_fault_needs_the_flag_and_is_marked_for_ever() {
 #[test]
 fn what_this_build_cannot_do_is_void_with_its_reason() {
     let bench = Bench::new();
-    let file = bench.write("one.toml", &matrix("one", 3, "prelude = \"256x256\"\n[axes]\nbatch = [2]\n"));
+    let file = bench.write("one.toml", &matrix("one", 3, "quant = \"mxfp4\"\n[axes]\nbatch = [2]\n"));
     let said = bench.run(&["run", &file]);
     said.ends(3);
     assert_eq!(
-        said.err.matches("this build cannot run a layer of 256x256").count(),
+        said.err.matches("this build cannot quantise to mxfp4").count(),
         1,
         "a reason is said once: {}",
         said.err
@@ -93,7 +93,7 @@ fn what_this_build_cannot_do_is_void_with_its_reason() {
     assert!(said.says("2 cells: 1 × void") && said.says("baseline · batch=2"), "{}", said.out);
     let journal = bench.journal("one-001");
     assert!(journal.contains("cannot-run-here") && !journal.contains("\"started\""), "{journal}");
-    assert!(said.says("prelude"), "the report gives the reason: {}", said.out);
+    assert!(said.says("mxfp4"), "the report gives the reason: {}", said.out);
 }
 
 #[test]

@@ -37,7 +37,7 @@ const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// What to start and when.
 #[derive(Debug)]
 pub struct CompanionPlan {
-    /// What it is for: [`COMPANION`] or [`BALLAST`].
+    /// What it is for: `companion` or `ballast`.
     pub role: &'static str,
     /// How it is called.
     pub name: String,

@@ -12,11 +12,11 @@ use crate::workload::reference::gemv_4bit::{LANES, PackedMatrix, RUN, shuffle_do
 use crate::workload::spec::LayerError;
 
 /// Elements that a warp takes at a time.
-const CHUNK: usize = LANES * RUN;
+pub(super) const CHUNK: usize = LANES * RUN;
 /// A chunk with the lane as the inner index.
-type Transposed = [[f32; LANES]; RUN];
+pub(super) type Transposed = [[f32; LANES]; RUN];
 /// Output rows of one task.
-const TASK_ROWS: usize = 64;
+pub(super) const TASK_ROWS: usize = 64;
 
 /// `y` (out_features elements) for the one row `x` (in_features elements, a multiple of the block size).
 ///
@@ -36,7 +36,7 @@ pub fn gemv_4bit<T: FastElement + Default>(matrix: PackedMatrix<'_>, x: &[T]) ->
 }
 
 /// The input in the order of the lanes; what a last chunk lacks is 0 and never used.
-fn transpose<T: FastElement>(x: &[T]) -> Vec<Transposed> {
+pub(super) fn transpose<T: FastElement>(x: &[T]) -> Vec<Transposed> {
     let chunk = |x: &[T]| {
         let mut transposed = [[0f32; LANES]; RUN];
         for (k, element) in x.iter().enumerate() {

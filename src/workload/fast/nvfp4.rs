@@ -5,22 +5,17 @@
 
 use rayon::prelude::*;
 
+use super::gemv::{CHUNK, TASK_ROWS, Transposed, transpose};
 use super::rounding::FastElement;
 use super::{TASK_ELEMENTS, zeroed};
-use crate::workload::reference::gemv_4bit::{LANES, shuffle_down_sum};
+use crate::workload::reference::gemv_4bit::{LANES, RUN, shuffle_down_sum};
 use crate::workload::reference::nvfp4::{
     E2M1, E2M1_MAX, E4M3_MAX, E4M3_MIN, GROUP, LANE_GROUPS, Nvfp4, Nvfp4Matrix, e4m3_value, global_scale,
 };
 use crate::workload::spec::LayerError;
 
-/// Elements that a lane takes at a time.
-const RUN: usize = LANE_GROUPS * GROUP;
-/// Elements that 32 lanes take at a time.
-const CHUNK: usize = LANES * RUN;
-/// A chunk with the lane as the inner index.
-type Transposed = [[f32; LANES]; RUN];
-/// Output rows of one task.
-const TASK_ROWS: usize = 64;
+// A lane takes as many elements at a time as one of `gemv_4bit`.
+const _: () = assert!(RUN == LANE_GROUPS * GROUP);
 
 /// Below the first of a pair the count stays, from the second on it grows: ties go to the even index.
 const THRESHOLDS: [(f32, bool); 7] =
@@ -115,18 +110,6 @@ pub fn product<T: FastElement + Default>(matrix: Nvfp4Matrix<'_>, x: &[T]) -> Re
         });
     }
     Ok(y)
-}
-
-/// The input in the order of the lanes; what a last chunk lacks is 0.
-fn transpose<T: FastElement>(x: &[T]) -> Vec<Transposed> {
-    let chunk = |x: &[T]| {
-        let mut transposed = [[0f32; LANES]; RUN];
-        for (k, element) in x.iter().enumerate() {
-            transposed[k % RUN][k / RUN] = element.widen();
-        }
-        transposed
-    };
-    x.chunks(CHUNK).map(chunk).collect()
 }
 
 /// One output before its last rounding. Lanes that a last chunk lacks get no scale, and add nothing.

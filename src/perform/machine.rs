@@ -167,7 +167,7 @@ pub trait Machine {
     /// If the child cannot be made to run; the trial is then void.
     fn start_child(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), MachineError>;
 
-    /// What the child did, waiting `wait` at the most.
+    /// What the child did, waiting `wait` at the most: without a wait only what can be heard already.
     ///
     /// # Errors
     /// If the child can no longer be watched.

@@ -25,7 +25,8 @@ use crate::model::verdict::{Provenance, Role};
 use crate::perform::journal::{ReadError, Writer, read_records};
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
 
-/// Stages and words of a running child are made durable this often: the most that a reset can take with it.
+/// The most of a running trial that a reset can take with it. Usually it is much less: a stage is made durable as soon as
+/// nothing more is heard, and only who speaks without a pause is kept to this.
 pub const COMMIT_PERIOD_MS: u64 = 100;
 
 /// A running trial says so in the journal this often, and its output is made durable with it.
@@ -435,24 +436,25 @@ impl<'a> Runner<'a> {
         let mut ending = false;
         loop {
             let wait = commits.wait(self.machine.now().uptime_ms);
+            let mut quiet = false;
             match self.machine.child_event(wait)? {
                 ChildEvent::Running { pid } => {
                     self.record(Event::Running(Running { trial: trial.clone(), pid }))?;
-                    commits.dirty = true;
+                    commits.pending = commits.pending.max(Pending::Words);
                 }
                 ChildEvent::Stage { stage, at_ms } => {
                     self.record(Event::Stage(StageReached { trial: trial.clone(), stage, at_ms }))?;
-                    commits.dirty = true;
+                    commits.pending = Pending::Stage;
                     if waits_for_stages {
                         self.writer.commit(self.machine, ())?;
                         commits.done(self.machine.now().uptime_ms);
                         self.machine.acknowledge_stage();
                     }
                 }
-                ChildEvent::Quiet => {}
+                ChildEvent::Quiet => quiet = true,
                 ChildEvent::Ended(outcome) => return Ok(outcome),
             }
-            self.keep_up(trial, &mut commits)?;
+            self.keep_up(trial, &mut commits, quiet)?;
             if !ending && let Some(StopRequest::Now { .. }) = self.machine.stop_requested() {
                 self.machine.end_child(EndedBy::Stop);
                 ending = true;
@@ -460,16 +462,17 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The group commit: stages once per commit period, and once a second a sign of life with the child's output.
-    fn keep_up(&mut self, trial: &TrialId, commits: &mut Commits) -> Result<(), RunError> {
+    /// The group commit: stages as soon as nothing more is heard (`quiet`), and once a second a sign of life with the
+    /// child's output. The child goes on meanwhile: what it says is in the next one.
+    fn keep_up(&mut self, trial: &TrialId, commits: &mut Commits, quiet: bool) -> Result<(), RunError> {
         let now = self.machine.now().uptime_ms;
         if commits.alive_is_due(now) {
             self.record(Event::Alive(Alive { trial: trial.clone() }))?;
             self.machine.sync_output()?;
             commits.alive = now;
-            commits.dirty = true;
+            commits.pending = commits.pending.max(Pending::Words);
         }
-        if commits.is_due(now) {
+        if commits.is_due(now, quiet) {
             self.writer.commit(self.machine, ())?;
             commits.done(self.machine.now().uptime_ms);
         }
@@ -502,20 +505,35 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// What is written of a running trial and not durable yet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Pending {
+    Nothing,
+    /// Signs of life, which may wait for the period.
+    Words,
+    /// A stage, which waits for no more than what can be heard with it.
+    Stage,
+}
+
 /// When the next group commit is due.
 struct Commits {
-    dirty: bool,
+    pending: Pending,
     last: UptimeMs,
     alive: UptimeMs,
 }
 
 impl Commits {
     fn new(now: UptimeMs) -> Self {
-        Self { dirty: false, last: now, alive: now }
+        Self { pending: Pending::Nothing, last: now, alive: now }
     }
 
-    fn is_due(&self, now: UptimeMs) -> bool {
-        self.dirty && now.0 >= self.last.0 + COMMIT_PERIOD_MS
+    fn is_due(&self, now: UptimeMs, quiet: bool) -> bool {
+        let is_over = now.0 >= self.last.0 + COMMIT_PERIOD_MS;
+        match self.pending {
+            Pending::Nothing => false,
+            Pending::Words => is_over,
+            Pending::Stage => quiet || is_over,
+        }
     }
 
     fn alive_is_due(&self, now: UptimeMs) -> bool {
@@ -523,12 +541,16 @@ impl Commits {
     }
 
     fn done(&mut self, now: UptimeMs) {
-        self.dirty = false;
+        self.pending = Pending::Nothing;
         self.last = now;
     }
 
     fn wait(&self, now: UptimeMs) -> Duration {
-        let due = if self.dirty { self.last.0 + COMMIT_PERIOD_MS } else { self.alive.0 + ALIVE_PERIOD_MS };
+        let due = match self.pending {
+            Pending::Nothing => self.alive.0 + ALIVE_PERIOD_MS,
+            Pending::Words => self.last.0 + COMMIT_PERIOD_MS,
+            Pending::Stage => return Duration::ZERO,
+        };
         Duration::from_millis(due.saturating_sub(now.0).min(STOP_LATENCY_MS))
     }
 }

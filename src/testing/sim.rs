@@ -484,6 +484,8 @@ impl Machine for SimMachine<'_> {
             (false, 2) => ChildEvent::Stage { stage: stage("A.quantize"), at_ms: 20 },
             (false, 3) => {
                 self.clock += wait.as_millis() as u64;
+                // Who does not wait hears nothing, and the child is where it was.
+                child.next -= u32::from(wait.is_zero());
                 ChildEvent::Quiet
             }
             (false, 4) => ChildEvent::Stage { stage: stage("A.forward"), at_ms: 1200 },

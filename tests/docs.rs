@@ -3,12 +3,16 @@
 use std::fs;
 use std::path::Path;
 
+use clap::CommandFactory;
+use jetfault::cli::args::Cli;
 use jetfault::cli::exit::Exit;
 use jetfault::decide::classify::OUTCOME_RULES;
 use jetfault::decide::infer::BOOT_RULES;
 use jetfault::decide::kernel_log::rules::KERNEL_RULES;
 use jetfault::decide::start_state::START_RULES;
+use jetfault::model::matrix::json_schema;
 use jetfault::model::verdict::{Counted, Verdict};
+use serde_json::Value;
 
 /// Compares the part of `docs/FILE` between its marks with `want`, or writes it.
 fn check(file: &str, mark: &str, want: &str) {
@@ -131,4 +135,75 @@ fn the_table_of_exit_codes_is_the_codes() {
     }
     table.push_str(&format!("| 128+n | {} |\n", Exit::Signal(0).meaning()));
     check("exit-codes.md", "exit-codes", &table);
+}
+
+/// Sections of the schema whose keys are explained one by one, in the order in which a matrix has them.
+const SECTIONS: [&str; 8] = ["matrix", "workload", "baseline", "safety", "revisions", "bisect", "nightly", "board"];
+
+#[test]
+fn the_tables_of_matrix_keys_are_the_schemas() {
+    let schema = json_schema();
+    let mut text = String::new();
+    for section in SECTIONS {
+        let of_section = &schema["properties"][section];
+        text.push_str(&format!("\n### `[{section}]`\n\n"));
+        if let Some(what) = of_section["description"].as_str() {
+            text.push_str(&format!("{what}\n\n"));
+        }
+        text.push_str("| key | value | what |\n|---|---|---|\n");
+        for (key, value) in of_section["properties"].as_object().unwrap() {
+            let what = value["description"].as_str().unwrap_or_else(|| panic!("{section}.{key} is not explained"));
+            text.push_str(&format!("| `{key}` | {} | {} |\n", kind(value), what.replace('|', "\\|")));
+        }
+    }
+    text.push_str("\n### Other sections\n\n| section | what |\n|---|---|\n");
+    for (section, value) in schema["properties"].as_object().unwrap() {
+        if !SECTIONS.contains(&section.as_str()) {
+            let what = value["description"].as_str().unwrap_or_else(|| panic!("{section} is not explained"));
+            text.push_str(&format!("| `[{section}]` | {} |\n", what.replace('|', "\\|")));
+        }
+    }
+    check("matrix.md", "matrix-keys", &text);
+}
+
+/// What a value may be, in words.
+fn kind(value: &Value) -> String {
+    if let Some(choices) = value["enum"].as_array() {
+        return choices.iter().map(|choice| format!("`{}`", choice.as_str().unwrap())).collect::<Vec<_>>().join(", ");
+    }
+    if let Some(either) = value["anyOf"].as_array() {
+        return either.iter().map(kind).filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" or ");
+    }
+    if let Some(only) = value["const"].as_str() {
+        return format!("`{only}`");
+    }
+    let bounds = match (&value["minimum"], &value["maximum"]) {
+        (Value::Null, _) => String::new(),
+        (least, Value::Null) => format!(", at least {least}"),
+        (least, most) => format!(", {least} to {most}"),
+    };
+    match (value["type"].as_str(), value["pattern"].as_str()) {
+        (Some("string"), Some(_)) => "duration".into(),
+        (Some("array"), _) => "list".into(),
+        (Some("object"), _) => "table".into(),
+        (Some(kind), _) => format!("{kind}{bounds}"),
+        (None, _) => "–".into(),
+    }
+}
+
+#[test]
+fn the_reference_of_commands_is_the_programs() {
+    let mut command = Cli::command().term_width(100).disable_help_subcommand(true);
+    command.build();
+    let mut text = String::new();
+    for sub in command.get_subcommands_mut() {
+        let name = sub.get_name().to_owned();
+        let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+        // Options of every command are told once.
+        let globals: Vec<_> = sub.get_arguments().filter(|a| a.is_global_set()).map(|a| a.get_id().clone()).collect();
+        let own = globals.into_iter().fold(sub.clone(), |sub, id| sub.mut_arg(id, |argument| argument.hide(true)));
+        let help = own.term_width(100).about("").render_help().to_string();
+        text.push_str(&format!("\n## {name}\n\n{about}.\n\n```text\n{}\n```\n", help.trim()));
+    }
+    check("reference.md", "commands", &text);
 }

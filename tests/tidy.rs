@@ -16,9 +16,10 @@ const LAYERS: [(&str, &[&str]); 5] = [
 ];
 
 /// A package and the places that may name it. `docs/architecture.md` says what for.
-const OWNERS: [(&str, &[&str]); 21] = [
+const OWNERS: [(&str, &[&str]); 22] = [
     ("clap", &["src/cli/"]),
     ("clap_complete", &["src/cli/"]),
+    ("clap_mangen", &["src/cli/man.rs"]),
     ("anyhow", &["src/cli/"]),
     ("indicatif", &["src/cli/progress.rs"]),
     ("signal_hook", &["src/cli/", "src/workload/fake.rs", "src/workload/load.rs"]),

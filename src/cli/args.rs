@@ -158,6 +158,9 @@ pub enum Command {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+    /// Print the man page, or write a page for every command
+    #[command(after_help = "Examples:\n  jetfault man | man -l -\n  jetfault man --to /usr/local/share/man/man1")]
+    Man(ManArgs),
 }
 
 /// Which matrix, and what is changed in it.
@@ -549,6 +552,14 @@ pub struct InspectArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Write the pages of all commands into this directory, which is made where it is not there
+    #[arg(long, value_name = "DIR")]
+    pub to: Option<PathBuf>,
 }
 
 /// Formats of most commands.

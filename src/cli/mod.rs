@@ -46,6 +46,8 @@ pub mod capture;
 
 pub mod inspect;
 
+pub mod man;
+
 pub mod render;
 
 use std::ffi::OsString;
@@ -157,6 +159,7 @@ fn perform(cli: &Cli) -> Outcome {
             clap_complete::generate(*shell, &mut Cli::command(), "jetfault", &mut script);
             output::print(&script).map(|()| Exit::Done)
         }
+        Command::Man(args) => man::man(args),
     }
 }
 

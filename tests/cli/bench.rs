@@ -38,9 +38,14 @@ impl Bench {
 
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(HARNESS);
+        command.args(args).current_dir(self.dir.path());
+        self.at_home(&mut command);
         command
-            .args(args)
-            .current_dir(self.dir.path())
+    }
+
+    /// Has `command` find nothing of the machine's own results, locks and settings.
+    pub fn at_home<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
             .env("JETFAULT_RESULTS", self.results())
             .env("JETFAULT_LOCK_DIR", self.dir.path())
             .env("HOME", self.dir.path())
@@ -48,8 +53,7 @@ impl Bench {
             .env_remove("CI")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
+            .stderr(Stdio::piped())
     }
 
     pub fn run(&self, args: &[&str]) -> Said {

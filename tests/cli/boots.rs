@@ -16,7 +16,7 @@ use crate::boards::assemble;
 const BOOTS_MAX: u32 = 12;
 
 /// A board that boots anew when its script is called, by another boot id.
-struct Board {
+pub(super) struct Board {
     tree: TempDir,
 }
 
@@ -35,7 +35,7 @@ impl Board {
     }
 
     /// A board whose reboots work.
-    fn working() -> Self {
+    pub(super) fn working() -> Self {
         Self::new(
             "d=$(dirname $0); n=$(cat $d/boots 2>/dev/null || echo 0); echo $((n + 1)) > $d/boots\n\
              printf '%08x-9e6f-4d8e-b4cd-0d9449a8b993\\n' $((n + 2)) > $d/proc/sys/kernel/random/boot_id",
@@ -60,7 +60,7 @@ impl Board {
         fs::write(path, text).unwrap();
     }
 
-    fn root(&self) -> &str {
+    pub(super) fn root(&self) -> &str {
         self.tree.path().to_str().unwrap()
     }
 
@@ -82,7 +82,7 @@ impl Board {
     }
 
     /// Boots until the service is gone.
-    fn boot_until_disarmed(&self, bench: &Bench) -> Vec<Said> {
+    pub(super) fn boot_until_disarmed(&self, bench: &Bench) -> Vec<Said> {
         let mut said = Vec::new();
         while let Some(boot) = self.boot_service(bench) {
             said.push(boot);

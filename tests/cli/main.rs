@@ -17,6 +17,7 @@ mod boots;
 mod commands;
 mod companion;
 mod deaths;
+mod documents;
 mod edge_llm;
 mod endings;
 mod hostile;

@@ -1,5 +1,6 @@
 //! Commands that read: plan, report, status, explain; formats, pipes, colours.
 
+use std::fs;
 use std::io::Read;
 use std::process::Stdio;
 
@@ -119,6 +120,22 @@ fn a_lost_standard_error_changes_no_exit_code() {
     assert_eq!(lost(&["resume"]), Some(1));
     assert_eq!(lost(&["report", "none-such"]), Some(2));
     assert_eq!(lost(&["stop"]), Some(0));
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let bench = Bench::new();
+    let page = bench.run(&["man"]);
+    assert!(page.ends(0).out.contains(".TH jetfault 1"), "{}", page.out);
+    let dir = bench.path("man/man1");
+    bench.run(&["man", "--to", dir.to_str().unwrap()]).ends(0);
+    for command in ["run", "resume", "report", "try", "bisect", "man"] {
+        let text = fs::read_to_string(dir.join(format!("jetfault-{command}.1"))).unwrap();
+        assert!(text.contains(".SH OPTIONS"), "{command}:\n{text}");
+    }
+    bench.write("file", "");
+    let below = bench.path("file/man1");
+    bench.run(&["man", "--to", below.to_str().unwrap()]).fails(2, &["write manual pages to", "file/man1"]);
 }
 
 #[test]

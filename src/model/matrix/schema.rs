@@ -11,7 +11,6 @@ use crate::model::settings::*;
 
 /// The schema of a matrix file (JSON Schema, draft 2020-12).
 pub fn json_schema() -> Value {
-    let words = |words: &[&str]| json!({ "enum": words });
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "jetfault matrix",
@@ -31,34 +30,34 @@ pub fn json_schema() -> Value {
             "axes": axes(),
             "exclude": { "type": "array", "items": { "type": "object" }, "description": "Combinations that are never run." },
             "cell": { "type": "array", "items": { "type": "object" }, "description": "Cells by themselves; an empty one is the baseline." },
-            "expect": { "type": "array", "items": object("What is expected of cells.", &["verdict"], &[
-                ("cell", json!({ "type": "object" })),
-                ("verdict", words(VerdictName::WORDS)),
+            "expect": { "type": "array", "description": "What cells are expected to end as; other ends are told.", "items": object("What is expected of cells.", &["verdict"], &[
+                ("cell", told("The cell, by its levels.", json!({ "type": "object" }))),
+                ("verdict", words("The verdict.", VerdictName::WORDS)),
             ]) },
             "controls": map("Cells whose failure makes others undecided.", control()),
             "factors": map("Label-only factors.", json!(true)),
             "revisions": revisions(),
-            "bisect": object("How bisection flips axes.", &[], &[("use", json!({ "type": "object" }))]),
+            "bisect": object("How bisection flips axes.", &[], &[("use", told("The level to which each axis flips.", json!({ "type": "object" })))]),
             "nightly": object("Comparison with earlier nights.", &[], &[("subject", strings("Factors left out of the history key."))]),
             "safety": object("Limits of what a run may do to a board.", &[], &[
-                ("max_boots", integer(1, None)),
-                ("max_unexpected_per_hour", integer(1, None)),
-                ("expires", duration()),
+                ("max_boots", told("The most boots of the run; twice what the plan needs and ten, if nothing is said.", integer(1, None))),
+                ("max_unexpected_per_hour", told("More boots in an hour that no trial explains stop the run; 6 if nothing is said.", integer(1, None))),
+                ("expires", told("A run that takes longer stops; 7d if nothing is said.", duration())),
             ]),
-            "inject": { "type": "array", "items": object("A deliberate fault.", &["fault"], &[
-                ("fault", words(FaultName::WORDS)),
+            "inject": { "type": "array", "description": "Deliberate faults.", "items": object("A deliberate fault.", &["fault"], &[
+                ("fault", words("What is done.", FaultName::WORDS)),
                 ("at", text("The stage, such as C.forward.")),
-                ("rate", json!({ "type": "number", "minimum": 0, "maximum": 1 })),
-                ("if", json!({ "type": "object" })),
+                ("rate", told("In which share of the trials; 1 if nothing is said.", json!({ "type": "number", "minimum": 0, "maximum": 1 }))),
+                ("if", told("Only in cells with these levels.", json!({ "type": "object" }))),
             ]) },
             "board": object("The simulated board of `rehearse`.", &[], &[
-                ("minutes_per_boot", json!({ "type": "number", "minimum": 0 })),
-                ("minutes_per_trial", json!({ "type": "number", "minimum": 0 })),
-                ("spurious_rate", json!({ "type": "number", "minimum": 0, "maximum": 1 })),
-                ("boot_lottery", json!({ "type": "number", "minimum": 0, "maximum": 1 })),
-                ("drift", json!({ "type": "number", "minimum": -1, "maximum": 1 })),
+                ("minutes_per_boot", told("What a boot takes.", json!({ "type": "number", "minimum": 0 }))),
+                ("minutes_per_trial", told("What a trial takes.", json!({ "type": "number", "minimum": 0 }))),
+                ("spurious_rate", told("How often a trial faults whatever its cell.", json!({ "type": "number", "minimum": 0, "maximum": 1 }))),
+                ("boot_lottery", told("The share of boots in which no trial faults.", json!({ "type": "number", "minimum": 0, "maximum": 1 }))),
+                ("drift", told("By how much the rates change from the first trial to the last.", json!({ "type": "number", "minimum": -1, "maximum": 1 }))),
             ]),
-            "tools": { "type": "object", "additionalProperties": false, "properties":
+            "tools": { "type": "object", "description": "Programs that take the place of the machine's.", "additionalProperties": false, "properties":
                 Tool::WORDS.iter().map(|tool| ((*tool).to_owned(), text("A path."))).collect::<Map<_, _>>() },
         }
     })
@@ -72,8 +71,8 @@ fn matrix() -> Value {
         &[
             ("name", text("Runs are called NAME-001.")),
             ("about", text("What it is for.")),
-            ("design", json!({ "enum": Design::WORDS })),
-            ("trials", trials),
+            ("design", words("One axis at a time, all combinations, or only the `[[cell]]`s.", Design::WORDS)),
+            ("trials", told("Trials of each cell.", trials)),
             (
                 "decide",
                 object(
@@ -82,7 +81,7 @@ fn matrix() -> Value {
                     &[("compare", text("An axis of two arms.")), ("max", integer(1, None))],
                 ),
             ),
-            ("seed", integer(0, None)),
+            ("seed", told("What the order of trials is drawn from.", integer(0, None))),
         ],
     )
 }
@@ -109,25 +108,30 @@ fn profile() -> Value {
 }
 
 fn workload() -> Value {
+    let stage = object(
+        "A stage of a command.",
+        &["name", "regex"],
+        &[("name", text("Its name.")), ("regex", text("A line of the output that begins it."))],
+    );
     let mut keys = vec![
-        ("kind", json!({ "enum": ["linear4bit", "stack", "command"] })),
-        ("backend", json!({ "enum": Backend::WORDS })),
-        ("timeout", limit()),
-        ("stage_timeout", limit()),
-        ("silence_timeout", limit()),
-        ("prepare_timeout", limit()),
-        ("ready_timeout", limit()),
-        ("request_timeout", limit()),
-        ("settle", duration()),
-        ("env", json!({ "type": "object" })),
-        ("keep", json!({ "enum": Keep::WORDS })),
         (
-            "stages",
-            json!({ "type": "array", "items": object("A stage of a command.", &["name", "regex"], &[
-                ("name", text("Its name.")),
-                ("regex", text("A line of the output that begins it.")),
-            ]) }),
+            "kind",
+            words(
+                "Layers one by one, the layers of a model in a chain, or a program.",
+                &["linear4bit", "stack", "command"],
+            ),
         ),
+        ("backend", words("Where the layers are computed; auto is cuda where there is a GPU.", Backend::WORDS)),
+        ("timeout", told("A trial that takes longer hangs; 10m if nothing is said, 1h for a command.", limit())),
+        ("stage_timeout", told("A stage that takes longer hangs; 2m if nothing is said, off for a command.", limit())),
+        ("silence_timeout", told("A command that is silent for longer hangs; off if nothing is said.", limit())),
+        ("prepare_timeout", told("The most that `prepare` may take; 1h if nothing is said.", limit())),
+        ("ready_timeout", told("The most that a server may take until it is ready.", limit())),
+        ("request_timeout", told("The most that a request may take.", limit())),
+        ("settle", told("How long the machine is watched after a trial before its verdict.", duration())),
+        ("env", told("Changes of the environment, in every cell.", json!({ "type": "object" }))),
+        ("keep", words("When the artifacts of a trial are kept.", Keep::WORDS)),
+        ("stages", told("Where a fault is placed, in their order.", json!({ "type": "array", "items": stage }))),
         ("metrics", map("Patterns with one group.", json!({ "type": "string" }))),
     ];
     keys.extend(command());
@@ -136,6 +140,7 @@ fn workload() -> Value {
 
 /// The keys that a command workload and a control share.
 fn command() -> Vec<(&'static str, Value)> {
+    let exit_codes = json!({ "type": "array", "items": integer(0, Some(255)), "minItems": 1 });
     let any_number = || json!({ "type": "number" });
     let range = object(
         "Where a metric must lie.",
@@ -156,10 +161,13 @@ fn command() -> Vec<(&'static str, Value)> {
         ("argv", strings("The program and its arguments; no shell.")),
         ("artifacts", strings("Files that must exist after exit 0.")),
         ("cwd", text("Where it runs.")),
-        ("exit_codes", json!({ "type": "array", "items": integer(0, Some(255)), "minItems": 1 })),
+        ("exit_codes", told("Exit codes that pass; 0 if nothing is said.", exit_codes)),
         ("expect_output", oracle),
         ("loads", strings("Libraries that must be mapped from these paths.")),
-        ("output", json!({ "enum": OutputKind::WORDS })),
+        (
+            "output",
+            words("What it writes to: pipes, or a terminal, which many programs flush at once.", OutputKind::WORDS),
+        ),
         ("prepare", strings("What makes {prepared.dir}, once for all trials that ask for the same.")),
         ("server", server()),
     ]
@@ -182,12 +190,12 @@ fn server() -> Value {
 fn control() -> Value {
     let mut keys = vec![
         ("needs", text("The label of the cell whose artifacts it works with.")),
-        ("cell", json!({ "type": "object" })),
+        ("cell", told("The cell, by its levels.", json!({ "type": "object" }))),
         ("env", json!({ "type": "object" })),
-        ("verdict", json!({ "enum": VerdictName::WORDS })),
+        ("verdict", words("The verdict.", VerdictName::WORDS)),
         ("shows", text("What it shows.")),
         ("trials", integer(1, None)),
-        ("timeout", limit()),
+        ("timeout", told("A control that takes longer hangs.", limit())),
     ];
     keys.extend(command());
     object("A control.", &[], &keys)
@@ -201,9 +209,9 @@ fn revisions() -> Value {
             ("repo", text("The checkout; it is never touched.")),
             ("good", text("A revision without the fault.")),
             ("bad", text("A revision with the fault.")),
-            ("first_parent", json!({ "type": "boolean" })),
+            ("first_parent", told("Whether only first parents are searched.", json!({ "type": "boolean" }))),
             ("prepare", strings("Builds a revision.")),
-            ("prepare_timeout", limit()),
+            ("prepare_timeout", told("The most that `prepare` may take; 1h if nothing is said.", limit())),
             ("skip", strings("Revisions known not to build.")),
         ],
     )
@@ -257,7 +265,6 @@ fn axes() -> Value {
 
 /// The schema of one level of an axis of the tool, with a description.
 fn level(knob: Knob) -> Value {
-    let words = |about: &str, words: &[&str]| json!({ "description": about, "enum": words });
     let number = |about: &str, least: u32, most: u32| json!({ "description": about, "type": "integer", "minimum": least, "maximum": most });
     let truth = |about: &str| json!({ "description": about, "type": "boolean" });
     let any = |about: &str| json!({ "description": about });
@@ -334,6 +341,10 @@ fn object(about: &str, required: &[&str], keys: &[(&str, Value)]) -> Value {
     })
 }
 
+fn words(about: &str, words: &[&str]) -> Value {
+    json!({ "description": about, "enum": words })
+}
+
 fn map(about: &str, value: Value) -> Value {
     json!({ "type": "object", "description": about, "additionalProperties": value })
 }
@@ -353,12 +364,20 @@ fn integer(least: u64, most: Option<u64>) -> Value {
     }
 }
 
-fn duration() -> Value {
-    json!({ "type": "string", "description": "Such as \"500ms\", \"10s\", \"2m\", \"1h\", \"7d\".", "pattern": "^[0-9.]+ *(ms|s|m|h|d)$" })
+/// `value` with words of its own.
+fn told(about: &str, mut value: Value) -> Value {
+    value["description"] = about.into();
+    value
 }
 
+/// Such as "500ms", "10s", "2m", "1h", "7d".
+fn duration() -> Value {
+    json!({ "type": "string", "pattern": "^[0-9.]+ *(ms|s|m|h|d)$" })
+}
+
+/// A duration, or "off".
 fn limit() -> Value {
-    json!({ "type": "string", "description": "A duration, or \"off\".", "pattern": "^(off|[0-9.]+ *(ms|s|m|h|d))$" })
+    json!({ "type": "string", "pattern": "^(off|[0-9.]+ *(ms|s|m|h|d))$" })
 }
 
 #[cfg(test)]

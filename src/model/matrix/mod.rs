@@ -26,6 +26,7 @@ mod choices;
 mod document;
 mod draft;
 mod env;
+mod faults;
 mod levels;
 mod parse;
 mod problem;
@@ -40,12 +41,13 @@ pub use check::{Finding, examine};
 pub use choices::{Assignment, Matcher};
 pub use document::{Override, OverrideError};
 pub use draft::{Change, Draft};
+pub use faults::{Board, FaultName, Inject};
 pub use levels::{AXES_MAX, Axis, LEVELS_MAX, Level};
 pub use parse::{parse, parse_bytes};
 pub use problem::{MatrixError, Problem, Severity, Span, did_you_mean};
 pub use profile::{Profile, Profiles};
 pub use schema::json_schema;
-pub use sections::{Board, Control, Expect, FaultName, Inject, Revisions, Safety, Tool, VerdictName};
+pub use sections::{Control, Expect, Revisions, Safety, Tool, VerdictName};
 
 /// The largest matrix file that is read: thousands of times what people write.
 pub const MATRIX_BYTES_MAX: usize = 1 << 20;

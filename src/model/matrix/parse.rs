@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::axis::{Context, WorkloadKind};
 use super::document::{Node, Override, digest, read};
+use super::faults::model;
 use super::levels::Levels;
 use super::problem::{Problem, Problems, Severity, Sources, Span};
 use super::profile::{read_profiles, shipped};
 use super::reader::{Reader, array, count, integer, named, scalar, text, word};
-use super::sections::{Sections, model};
+use super::sections::Sections;
 use super::{
     DECIDE_MAX_DEFAULT, Decide, Design, MATRIX_BYTES_MAX, Matrix, MatrixError, PLAN_TRIALS_MAX, Places, TrialsRule,
     workload,

@@ -176,6 +176,10 @@ fn every_command_block_of_the_documents_does_what_it_says() {
                 }
                 block.kind.clear();
             }
+            let is_command = |line: &str| ["jetfault ", "sudo ", "$ "].iter().any(|begin| line.starts_with(begin));
+            if ["", "bash", "shell", "text"].contains(&block.kind.as_str()) && block.text.lines().any(is_command) {
+                wrong.push_str(&format!("{}:{}: commands that nothing runs\n", path.display(), block.line));
+            }
             run += usize::from(["sh", "sh board", "console"].contains(&block.kind.as_str()));
             if let Err(why) = place.run(&block) {
                 wrong.push_str(&format!("{}:{}: {why}\n", path.display(), block.line));

@@ -55,7 +55,7 @@ impl Levels<'_> {
             } else if axis.is_some_and(|axis| axis.baseline == label) {
                 // The baseline needs no change.
             } else if let Some(variable) = name.strip_prefix("env.") {
-                let (op, op_label) = env_op(&entry.node, problems)?;
+                let (op, op_label) = env_op(variable, &entry.node, problems)?;
                 changes.push(Change::env(variable, op));
                 labels.insert(name, op_label);
                 continue;

@@ -236,7 +236,7 @@ impl<'m> Levels<'m> {
         let Some(nodes) = array(&entry.node, "an array of levels", problems) else { return };
         let mut found = Vec::new();
         for node in nodes {
-            if let Some((op, label)) = env_op(node, problems) {
+            if let Some((op, label)) = env_op(&entry.key, node, problems) {
                 found.push(Level { label, changes: vec![Change::env(&entry.key, op)], span: node.span });
             }
         }
@@ -356,7 +356,7 @@ impl<'m> Levels<'m> {
             written += nodes.len();
             for node in nodes {
                 let Some(value) = template(node, problems) else { continue };
-                let (op, label) = operation(op, value, &node.label());
+                let (op, label) = operation(variable, op, value, &node.label());
                 found.push(Level { label, changes: vec![Change::env(variable, op)], span: node.span });
             }
         }

@@ -29,6 +29,8 @@ pub mod gate;
 
 pub mod clearance;
 
+pub mod core_pattern;
+
 pub mod hang;
 
 pub mod gpu_health;

@@ -19,6 +19,7 @@ mod companion;
 mod deaths;
 mod edge_llm;
 mod endings;
+mod forensics;
 mod hostile;
 mod inspect;
 mod machines;

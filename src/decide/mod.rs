@@ -31,6 +31,8 @@ pub mod clearance;
 
 pub mod core_pattern;
 
+pub mod likeness;
+
 pub mod hang;
 
 pub mod gpu_health;

@@ -40,18 +40,25 @@ pub(super) struct Session {
     dir: PathBuf,
     /// The command's `SHELL`.
     shell: Option<String>,
+    /// What the command was in the end.
+    program: Option<PathBuf>,
 }
 
 impl Session {
     /// A session of `gdb` whose files are in the directory of the trial; `shell` is what the command's environment calls
     /// its shell.
     pub(super) fn new(gdb: PathBuf, trial_dir: &Path, shell: Option<String>) -> Self {
-        Self { gdb, dir: trial_dir.join(DIR), shell }
+        Self { gdb, dir: trial_dir.join(DIR), shell, program: None }
     }
 
     /// Where its files are.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// What the command was in the end, as far as the debugger said.
+    pub(super) fn program(&self) -> Option<&Path> {
+        self.program.as_deref()
     }
 
     /// `command` under the debugger. Its directory must be there.
@@ -112,7 +119,7 @@ impl Session {
     }
 
     /// Puts into `outcome` what gdb says of the command's end.
-    pub(super) fn tell(&self, outcome: &mut Outcome) {
+    pub(super) fn tell(&mut self, outcome: &mut Outcome) {
         outcome
             .notes
             .insert(NOTE.to_owned(), format!("{}; its words: {}", self.gdb.display(), self.dir.join(LOG).display()));
@@ -121,7 +128,8 @@ impl Session {
             io::Read::read_to_end(&mut io::Read::take(file, LOG_BYTES_MAX), &mut bytes)?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         });
-        let Said { exit, crash } = said(&log.unwrap_or_default());
+        let Said { exit, crash, program } = said(&log.unwrap_or_default());
+        self.program = program;
         match (exit, &outcome.exit) {
             (Some(exit), Exit::Code(_)) => {
                 if exit != outcome.exit {
@@ -181,6 +189,8 @@ struct Said {
     exit: Option<Exit>,
     /// Where the signal met it that ended it.
     crash: Option<Crash>,
+    /// What it became last.
+    program: Option<PathBuf>,
 }
 
 /// One stop.
@@ -196,7 +206,7 @@ struct Stop {
 }
 
 fn said(log: &str) -> Said {
-    let (mut stops, mut exit): (Vec<Stop>, Option<Exit>) = (Vec::new(), None);
+    let (mut stops, mut exit, mut program): (Vec<Stop>, Option<Exit>, Option<PathBuf>) = (Vec::new(), None, None);
     for line in log.lines() {
         let mut words = line.split_ascii_whitespace();
         match (words.next(), words.next(), words.next(), words.next()) {
@@ -214,6 +224,10 @@ fn said(log: &str) -> Said {
             (Some("jetfault"), Some("end"), Some("code"), Some(code)) => exit = code.parse().ok().map(Exit::Code),
             (Some("jetfault"), Some("end"), Some("signal"), Some(number)) => {
                 exit = number.parse().ok().map(|number| Exit::Signal { number, core: false });
+            }
+            (Some("process"), Some(_), Some("is"), Some("executing")) => {
+                let path = line.split_once("new program: ").map(|(_, path)| PathBuf::from(path));
+                program = path.or(program);
             }
             // The thread that gdb looks at, in the list of threads.
             (Some("*"), ..) => {
@@ -234,7 +248,7 @@ fn said(log: &str) -> Said {
         Some(Exit::Code(_) | Exit::Unkillable | Exit::NotStarted(_)) | None => 0,
     };
     let crash = stops.into_iter().find(|stop| stop.signal == number && number != SIGINT).map(Stop::crash);
-    Said { exit, crash }
+    Said { exit, crash, program }
 }
 
 /// What the harness stops a command with.
@@ -296,6 +310,7 @@ mod tests {
 
     /// Constructed, in the form of gdb 13.
     const LOG: &str = "\
+process 20400 is executing new program: /opt/my build/endings
 [Thread debugging using libthread_db enabled]
 Program received signal SIGSEGV, Segmentation fault.
 jetfault stop 11 1 0x30
@@ -316,8 +331,9 @@ jetfault end signal 11
 
     #[test]
     fn a_session_says_how_a_command_ended_and_where_it_first_stopped() {
-        let Said { exit, crash } = said(LOG);
+        let Said { exit, crash, program } = said(LOG);
         assert_eq!(exit, Some(Exit::Signal { number: 11, core: false }));
+        assert_eq!(program.as_deref(), Some(Path::new("/opt/my build/endings")));
         let crash = crash.unwrap();
         let places: Vec<String> = crash.thread.frames.iter().map(ToString::to_string).collect();
         assert_eq!(places, ["endings+0x1219", "libc.so.6+0x29000"]);
@@ -331,7 +347,7 @@ jetfault end signal 11
     #[test]
     fn a_session_that_is_cut_short_says_nothing_of_the_end() {
         for log in ["", "Cannot insert\n", "jetfault stop x y\njetfault frame zz\njetfault end\n"] {
-            let Said { exit, crash } = said(log);
+            let Said { exit, crash, .. } = said(log);
             assert!(exit.is_none() && crash.is_none(), "{log}");
         }
         assert_eq!(said("jetfault end code 3\n").exit, Some(Exit::Code(3)));

@@ -157,7 +157,8 @@ fn a_program_that_takes_another_user_crashes_as_any_other_whoever_watches() {
         run(&bench, &text, &[]).ends(1);
         let (verdict, result) = only(&bench);
         assert_eq!(verdict, "crash", "{observer}: {result}");
-        assert!(result["outcome"]["notes"]["core"].is_string(), "{observer}: {result}");
+        let place = place(&result);
+        assert!(observer == "none" || place.starts_with("taking@"), "{observer}: {place}");
     }
 }
 
@@ -201,6 +202,7 @@ fn a_crash_under_gdb_has_the_place_that_a_tracer_sees() {
         assert_eq!(places[0], places[1], "{kind}");
         let trial = judged.iter().find(|(label, ..)| label == "observer=gdb").unwrap();
         assert!(matches!(trial.2["outcome"]["exit"]["signal"]["number"].as_i64(), Some(6 | 11)), "{}", trial.2);
+        assert!(note(&trial.2, "program").starts_with(&standin("endings")), "{}", trial.2);
     }
 }
 
@@ -306,4 +308,41 @@ fn a_server_is_not_repeated() {
     run(&bench, &matrix(server, "[axes]\niterations = [2]\n"), &[])
         .fails(2, &["2 iterations of a server, which is started once for all its requests", "repeat the requests"]);
     assert!(!bench.results().exists(), "{HARNESS} left something");
+}
+
+#[test]
+fn whether_a_fault_is_that_of_another_run_is_said_with_what_differs() {
+    let bench = Bench::new();
+    let program = standin("endings");
+    let named = |name: &str, kind: &str, observer: &str| {
+        let text = matrix(
+            &format!("argv = [{program:?}, {kind:?}]"),
+            &format!("[baseline]\nobserver = {observer:?}\nlimits = \"core=0\"\n"),
+        );
+        let file = bench.write(&format!("{name}.toml"), &text.replace("name = \"m\"", &format!("name = {name:?}")));
+        bench.run(&["run", &file, "--allow-root-workload"]);
+    };
+    named("seed", "jump", "core");
+    named("again", "jump", "core");
+    named("twice", "free-twice", "core");
+    named("unseen", "jump", "none");
+    named("good", "good", "none");
+    let compare = |other: &str| bench.run(&["compare", "seed-001", other, "--faults"]);
+    assert!(compare("again-001").ends(0).says("a duplicate: every fault of seed-001 is one of again-001"));
+    let said = compare("twice-001");
+    assert!(said.ends(0).says("not a duplicate: no fault of seed-001 is one of twice-001"), "{}", said.out);
+    assert!(said.says("signal or code: SIGSEGV, SIGABRT") && said.says("place in endings: 0x"), "{}", said.out);
+    let said = compare("unseen-001");
+    assert!(said.ends(3).says("undecided: 1 of 1 kinds") && said.says("nobody saw where"), "{}", said.out);
+    compare("good-001").fails(2, &["good-001 has no counted fault"]);
+    bench.run(&["compare", "seed-001", "--faults"]).fails(2, &["--faults compares two runs", "RUN OTHER"]);
+    let json = bench.run(&["compare", "seed-001", "again-001", "--faults", "--format", "json"]);
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(
+        (&json["schema"], &json["pairs"][0]["likeness"]),
+        (&"jetfault.likeness/1".into(), &"the same fault".into())
+    );
+    assert!(
+        bench.run(&["compare", "seed-001", "twice-001", "--faults", "--format", "md"]).says("| a different fault |")
+    );
 }

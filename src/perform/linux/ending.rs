@@ -9,7 +9,7 @@ use crate::decide::core_pattern::{CorePattern, Dead};
 use crate::decide::crash::telling_frame;
 use crate::model::evidence::Fact;
 use crate::model::matrix::Tool;
-use crate::model::outcome::{CORE_NOTE, Exit, Outcome};
+use crate::model::outcome::{CORE_NOTE, Exit, Outcome, PROGRAM_NOTE};
 use crate::perform::supervise::{Child, SMALL_CORE, SideMark};
 use crate::perform::{debugger, post_mortem, system_core};
 
@@ -26,8 +26,15 @@ impl Linux<'_> {
     /// Takes note of everything that the trial's `child` left.
     pub(super) fn look_back(&mut self, child: &Child, outcome: &mut Outcome) {
         child.libraries().tell(outcome, &mut self.identities);
-        if let Some(ran) = child.ran() {
-            ran.tell(outcome, &mut self.identities);
+        match (&self.session, child.ran()) {
+            // The child is the debugger.
+            (Some(session), _) => {
+                let program = session.program().map(|program| self.identities.of(program));
+                outcome.notes.extend(program.map(|words| (PROGRAM_NOTE.to_owned(), words)));
+                return self.look_at_crash(outcome, None);
+            }
+            (None, Some(ran)) => ran.tell(outcome, &mut self.identities),
+            (None, None) => {}
         }
         let core = self.look_for_core(child, outcome);
         self.look_at_crash(outcome, core);

@@ -301,7 +301,7 @@ impl Linux<'_> {
         }
         let child = self.child.as_mut().ok_or_else(|| MachineError::new("watch", io::ErrorKind::NotFound.into()))?;
         let mut event = self.supervisor.next_event(child, wait);
-        if let (ChildEvent::Ended(outcome), Some(session)) = (&mut event, &self.session) {
+        if let (ChildEvent::Ended(outcome), Some(session)) = (&mut event, &mut self.session) {
             session.tell(outcome);
         }
         Ok(match &mut self.repetition {

@@ -232,14 +232,9 @@ impl Child {
         }
     }
 
-    /// A debugger's command is another process than the child.
     fn look_at_program(&mut self, now: Instant) {
-        let process = match self.is_debugger {
-            false => Some(self.pid),
-            true => self.family.members().into_iter().find(|member| *member != self.pid),
-        };
-        if let (Some(ran), Some(process)) = (&mut self.ran, process) {
-            ran.look(now, process);
+        if let Some(ran) = &mut self.ran {
+            ran.look(now, self.pid);
         }
     }
 

@@ -108,7 +108,7 @@ pub(in crate::perform) struct Identities(BTreeMap<PathBuf, String>);
 
 impl Identities {
     /// Path, build id and sha256 of the file at `path`, in words.
-    pub(super) fn of(&mut self, path: &Path) -> String {
+    pub(in crate::perform) fn of(&mut self, path: &Path) -> String {
         self.0.entry(path.to_owned()).or_insert_with(|| identity(path)).clone()
     }
 }

@@ -115,7 +115,7 @@ pub enum Command {
     Report(ReportArgs),
     /// Whether a level of a factor makes a difference, with a guard against whatever else differs
     #[command(
-        after_help = "Examples:\n  jetfault compare --axis warmup\n  jetfault compare results/bnb-1936 --axis version --levels 0.46.1,0.49.2\n  jetfault compare bnb-1936-001 bnb-1936-002 --axis state --levels cold,warm --cell sequence=ABC\n\nExit codes: 0 a difference is established · 3 undecided · 2 nothing to compare"
+        after_help = "Examples:\n  jetfault compare --axis warmup\n  jetfault compare results/bnb-1936 --axis version --levels 0.46.1,0.49.2\n  jetfault compare bnb-1936-001 bnb-1936-002 --axis state --levels cold,warm --cell sequence=ABC\n  jetfault compare edge-llm-nvfp4-001 other-002 --faults      is it a duplicate?\n\nExit codes: 0 a difference is established · 3 undecided · 2 nothing to compare"
     )]
     Compare(CompareArgs),
     /// Search, with a test that fails only sometimes: which levels are load-bearing, which part of a sequence, from which
@@ -495,12 +495,16 @@ pub struct CompareArgs {
     #[arg(value_name = "RUN")]
     pub runs: Vec<String>,
     /// The factor whose levels are compared: an axis, `state`, `device`, or another that the trials differ in
-    #[arg(long, value_name = "NAME", required_unless_present = "covariates")]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["covariates", "faults"])]
     pub axis: Option<String>,
     /// Rank the numbers of the trials (memory, temperature, power, time, position in boot) by how well they separate faults
     /// from clean trials, instead
     #[arg(long, conflicts_with_all = ["axis", "levels"])]
     pub covariates: bool,
+    /// Whether the faults of the first of two runs are those of the second: the same, different ones with what differs,
+    /// or not comparable with the reason
+    #[arg(long, conflicts_with_all = ["axis", "levels", "covariates", "cell", "signature"])]
+    pub faults: bool,
     /// Two levels, the one that should fault first [default: the baseline's with each other one]
     #[arg(long, value_name = "A,B")]
     pub levels: Option<String>,

@@ -3,12 +3,13 @@
 use crate::cli::args::{CompareArgs, Global, ReportFormat};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
-use crate::cli::read::{Read, machine_words};
+use crate::cli::read::{Read, machine_words, make_report};
 use crate::cli::{locate, output, render};
 use crate::decide::compare::{
     COMPARISONS_SCHEMA, CollectError, Collector, Comparisons, Design, LevelError, Observation, RunUnderComparison,
     compare_pairs, covariates, factor_of, levels_of, pairs,
 };
+use crate::decide::likeness::FaultPairs;
 use crate::decide::result::ResultFold;
 use crate::decide::run::RunState;
 use crate::model::matrix::{TrialsRule, did_you_mean};
@@ -21,6 +22,9 @@ use crate::perform::store::RunDir;
 /// See [`Failure`].
 pub fn compare(args: &CompareArgs, global: &Global) -> Outcome {
     let dirs = run_dirs(args, global)?;
+    if args.faults {
+        return faults(&dirs, args.format, global);
+    }
     let runs = dirs.iter().map(under_comparison).collect::<Result<Vec<_>, _>>()?;
     let cells = args.cell.iter().map(|text| conditions(text)).collect::<Result<Vec<_>, _>>()?;
     let keep = |observation: &Observation| {
@@ -59,6 +63,21 @@ pub fn compare(args: &CompareArgs, global: &Global) -> Outcome {
         ReportFormat::Json => output::print(&comparisons.to_json())?,
     }
     Ok(if comparisons.are_decided() { Exit::Done } else { Exit::Undecided })
+}
+
+/// `jetfault compare RUN OTHER --faults`.
+fn faults(dirs: &[RunDir], format: ReportFormat, global: &Global) -> Outcome {
+    let [run, other] = dirs else {
+        return Err(Failure::words(Exit::Usage, "--faults compares two runs")
+            .hint("name both: jetfault compare RUN OTHER --faults"));
+    };
+    let pairs = FaultPairs::of(&make_report(run, None)?, &make_report(other, None)?).or_fail(Exit::Usage)?;
+    match format {
+        ReportFormat::Text => output::print(render::fault_pairs(&pairs, &output::style(global)).as_bytes())?,
+        ReportFormat::Md => output::print(render::fault_pairs_markdown(&pairs).as_bytes())?,
+        ReportFormat::Json => output::print(&pairs.to_json())?,
+    }
+    Ok(if pairs.are_decided() { Exit::Done } else { Exit::Undecided })
 }
 
 /// `jetfault compare --covariates`: a ranking for each provenance. It is a hint and decides nothing.

@@ -9,6 +9,7 @@ use crate::decide::plan::{Plan, PlanError, PlanOptions, expand};
 use crate::decide::predict::Predictor;
 use crate::model::matrix::{Matrix, Override, parse_bytes};
 use crate::perform::host::Sysroot;
+use crate::perform::settings::Tools;
 use crate::perform::store::ResultsDir;
 
 /// `jetfault plan MATRIX`.
@@ -19,7 +20,11 @@ pub fn plan(args: &PlanArgs, global: &Global) -> Outcome {
     let source = locate::matrix(&args.matrix.matrix)?;
     let mut plan = make_plan(&source, &args.matrix)?;
     let results = ResultsDir::at(locate::results_path(global.results.as_deref()));
-    campaign::learn(&results, &mut plan, &Sysroot::new(global.sysroot.clone()).device(None))?;
+    let sysroot = Sysroot::new(global.sysroot.clone());
+    campaign::learn(&results, &mut plan, &sysroot.device(None))?;
+    let tools = Tools::new(&plan.tools, &source.dir.to_string_lossy(), &sysroot);
+    let no_debugger = plan.cells.iter().find_map(|cell| tools.no_debugger(cell.settings.observer));
+    plan.warnings.extend(no_debugger.map(|why| format!("warning: {why}; such trials are void here")));
     if !global.quiet {
         plan.warnings.iter().for_each(output::say);
     }

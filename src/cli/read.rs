@@ -199,7 +199,8 @@ impl Read {
     }
 }
 
-fn make_report(run: &RunDir, interval: Option<Method>) -> Result<Report, Failure> {
+/// The report of `run`.
+pub(super) fn make_report(run: &RunDir, interval: Option<Method>) -> Result<Report, Failure> {
     let read = Read::open(run)?;
     let mut fold = StatusFold::new(&read.plan, &read.agenda).by(interval);
     read.records(run, |record| fold.apply(&record))?;

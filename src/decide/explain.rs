@@ -272,6 +272,7 @@ fn of_outcome(outcome: &Outcome, observed: &mut Vec<Seen>) {
         observed.push(seen("first error text", text.as_str()));
     }
     observed.push(seen("duration", format!("{} ms", outcome.duration_ms)));
+    observed.extend(outcome.notes.iter().map(|(name, words)| seen(name, words.as_str())));
     of_machine(outcome, observed);
 }
 
@@ -303,6 +304,12 @@ fn of_machine(outcome: &Outcome, observed: &mut Vec<Seen>) {
         for threads in &hang.threads {
             let place = if threads.wchan.is_empty() { String::new() } else { format!(" in {}", threads.wchan) };
             observed.push(seen("threads", format!("{} {} {}{place}", threads.count, threads.name, threads.state)));
+            if !threads.kernel_stack.is_empty() {
+                observed.push(seen("in the kernel", threads.kernel_stack.join(" ← ")));
+            }
+        }
+        if let Some(why) = &hang.kernel_stacks_denied {
+            observed.push(seen("in the kernel", format!("its stacks are not readable: {why}")));
         }
     }
     if let Fact::Known(events) = &outcome.memory_events {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::hang::{Hang, HangKind, HungThreads, THREAD_KINDS_MAX};
+use crate::model::hang::{Hang, HangKind, HungThreads, KERNEL_FRAMES_MAX, THREAD_KINDS_MAX};
 
 /// One thread at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct ThreadLook {
     pub wchan: String,
     /// Processor time so far, in milliseconds.
     pub cpu_ms: u64,
+    /// The kernel functions in which it is, innermost first; why they could not be read.
+    pub kernel_stack: Result<Vec<String>, String>,
 }
 
 /// Both looks.
@@ -126,7 +128,24 @@ pub fn hang_of(looks: &Looks) -> Hang {
     let cpu = if cpu_ms.saturating_mul(WORKING_PART) >= looks.apart_ms.max(1) { Cpu::Working } else { Cpu::Idle };
     let facts = (looks.stages, thread, cpu);
     let rule = HANG_RULES.iter().find(|rule| rule.matches(facts)).expect("a test shows that one row matches");
-    Hang { kind: rule.kind, cpu_ms, apart_ms: looks.apart_ms, threads: alike(&looks.after) }
+    let denied = looks.after.iter().find_map(|look| look.kernel_stack.as_ref().err());
+    Hang {
+        kind: rule.kind,
+        cpu_ms,
+        apart_ms: looks.apart_ms,
+        kernel_stacks_denied: denied.cloned(),
+        threads: alike(&looks.after),
+    }
+}
+
+/// The functions in the text of `/proc/PID/task/TID/stack`, innermost first: `[<0>] futex_wait_queue+0x5d/0x90`.
+pub fn kernel_stack(text: &str) -> Vec<String> {
+    let function = |line: &str| {
+        let symbol = line.split(']').nth(1)?.trim();
+        let name = symbol.split(['+', ' ']).next().filter(|name| !name.is_empty())?;
+        Some(name.to_owned())
+    };
+    text.lines().filter_map(function).take(KERNEL_FRAMES_MAX).collect()
 }
 
 /// Threads in the same state at the same place, the most telling kind first.
@@ -142,6 +161,7 @@ fn alike(threads: &[ThreadLook]) -> Vec<HungThreads> {
                 state: thread.state,
                 wchan: thread.wchan.clone(),
                 name: thread.name.clone(),
+                kernel_stack: thread.kernel_stack.clone().unwrap_or_default(),
                 count: 1,
             }),
         }
@@ -174,7 +194,8 @@ mod tests {
             'D' => "nvgpu_channel_close",
             _ => "",
         };
-        ThreadLook { tid, name: "python3".into(), state, wchan: wchan.into(), cpu_ms }
+        let kernel_stack = Ok(vec![wchan.to_owned()]);
+        ThreadLook { tid, name: "python3".into(), state, wchan: wchan.into(), cpu_ms, kernel_stack }
     }
 
     #[track_caller]
@@ -216,5 +237,15 @@ mod tests {
         let hang = hang_of(&looks);
         let kinds: Vec<_> = hang.threads.iter().map(|kind| (kind.state, kind.count, kind.wchan.as_str())).collect();
         assert_eq!(kinds, [('D', 1, "nvgpu_channel_close"), ('R', 1, ""), ('S', 2, "futex_wait_queue"), ('Z', 1, "")]);
+    }
+    #[test]
+    fn a_kernel_stack_is_its_functions_and_one_that_may_not_be_read_says_so() {
+        // Constructed, in the form of Linux 5.15.
+        let text = "[<0>] nvgpu_cond_wait+0x12c/0x1d0 [nvgpu]\n[<0>] gk20a_channel_ioctl+0x8/0x20\n\n";
+        assert_eq!(kernel_stack(text), ["nvgpu_cond_wait", "gk20a_channel_ioctl"]);
+        assert_eq!(kernel_stack("x\n[<0>] \n"), Vec::<String>::new());
+        let denied = ThreadLook { kernel_stack: Err("Permission denied".into()), ..look(1, 'S', 0) };
+        let looks = Looks { before: Vec::new(), after: vec![denied], apart_ms: 1000, stages: Stages::Still };
+        assert_eq!(hang_of(&looks).kernel_stacks_denied.as_deref(), Some("Permission denied"));
     }
 }

@@ -29,6 +29,10 @@ pub mod gate;
 
 pub mod clearance;
 
+pub mod core_pattern;
+
+pub mod likeness;
+
 pub mod hang;
 
 pub mod gpu_health;

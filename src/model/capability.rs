@@ -39,7 +39,7 @@ words! {
         Loads = "loads",
         /// A memory limit for the trial.
         MemoryMax = "memory-max",
-        /// Running the process under a debugger.
+        /// Running a worker under a debugger.
         Debugger = "debugger",
         /// Seeing a fatal signal before the process does.
         Observer = "observer",
@@ -121,7 +121,7 @@ impl BuildCapabilities {
 /// assert_eq!(cannot(&settings, BuildCapabilities::THIS), None);
 /// settings.observer = jetfault::model::settings::Observer::Gdb;
 /// let why = cannot(&settings, BuildCapabilities::THIS).unwrap();
-/// assert_eq!(why, "this build cannot run the process under a debugger (observer = \"gdb\")");
+/// assert_eq!(why, "this build cannot run a worker of its own under a debugger (observer = \"gdb\")");
 /// ```
 pub fn cannot(settings: &Settings, build: BuildCapabilities) -> Option<String> {
     let mut lacking = Lacking { build, reasons: Vec::new() };
@@ -244,8 +244,10 @@ fn surroundings(settings: &Settings, lacking: &mut Lacking) {
     lacking.needs(Capability::Observer, *observer == Observer::Core, || {
         format!("observe the process (observer = \"{observer}\")")
     });
-    lacking.needs(Capability::Debugger, *observer == Observer::Gdb, || {
-        format!("run the process under a debugger (observer = \"{observer}\")")
+    // A command is an ordinary child of a debugger; a worker converses with us.
+    let is_worker = !matches!(settings.workload, WorkloadSettings::Command(_));
+    lacking.needs(Capability::Debugger, *observer == Observer::Gdb && is_worker, || {
+        format!("run a worker of its own under a debugger (observer = \"{observer}\")")
     });
     other_programs(companion.as_ref(), prelude.as_ref(), lacking);
     lacking.needs(Capability::Identity, !identity.is_empty() || names_a_revision(settings), || {

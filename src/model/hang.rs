@@ -20,6 +20,9 @@ words! {
     }
 }
 
+/// The most kernel functions that are kept of one thread.
+pub const KERNEL_FRAMES_MAX: usize = 16;
+
 /// The most kinds of threads that are kept.
 pub const THREAD_KINDS_MAX: usize = 16;
 
@@ -32,6 +35,9 @@ pub struct Hang {
     pub cpu_ms: u64,
     /// Milliseconds between the looks.
     pub apart_ms: u64,
+    /// Why nobody could read the kernel's stacks of its threads, if that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_stacks_denied: Option<String>,
     /// Its threads at the second look, the most telling first, [`THREAD_KINDS_MAX`] kinds at most.
     pub threads: Vec<HungThreads>,
 }
@@ -48,4 +54,7 @@ pub struct HungThreads {
     pub wchan: String,
     /// What they are called.
     pub name: String,
+    /// The kernel functions in which one of them is, innermost first; empty where it is in none, or nobody may know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel_stack: Vec<String>,
 }

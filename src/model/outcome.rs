@@ -244,6 +244,12 @@ fn is_zero<T: Default + PartialEq>(n: &T) -> bool {
 /// The note of an outcome that says which libraries were loaded, and from where.
 pub const LIBRARIES_NOTE: &str = "loads";
 
+/// The note of an outcome that says which program a command was.
+pub const PROGRAM_NOTE: &str = "program";
+
+/// The note of an outcome that says what became of the kernel's own core.
+pub const CORE_NOTE: &str = "core";
+
 impl Outcome {
     /// Whether the child ended as its matrix calls a success.
     pub fn has_succeeded(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What a debugger makes of the small core of a crash: a stack trace with the names that the files have.
+//! What a debugger makes of the core of a crash: a stack trace with the names that the files have.
 //!
 //! The core and the libraries are a user's, and a debugger believes them: it runs as the user, without the scripts that
 //! files bring, for a limited time. Its words are for people; no verdict rests on them.
@@ -12,7 +12,7 @@ use crate::model::journal::Invoker;
 use crate::perform::aside::Aside;
 use crate::perform::linux::make_trial_dir;
 use crate::perform::processes::RunMark;
-use crate::perform::supervise::{CommandLine, Program, SMALL_CORE, SideMark, Supervisor};
+use crate::perform::supervise::{CommandLine, Program, SideMark, Supervisor};
 
 /// The note of an outcome that says where the trace is, or why there is none.
 pub(super) const NOTE: &str = "backtrace";
@@ -23,15 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The most frames of one thread.
 const FRAMES: &str = "thread apply all bt 32";
 
-/// Runs `gdb` on the core in `trial_dir`, and says where its words are, or why there are none.
+/// Runs `gdb` on `core`, with its output in `trial_dir`, and says where its words are, or why there are none.
 pub(super) fn trace(
     gdb: &str,
-    (crash, trial_dir): (&Crash, &Path),
+    (crash, core, trial_dir): (&Crash, &Path, &Path),
     (run, invoker, mark): (&RunMark, &Invoker, &SideMark),
     supervisor: &mut Supervisor,
     signal: &AtomicUsize,
 ) -> String {
-    let core = trial_dir.join(SMALL_CORE);
     let dir = trial_dir.join("gdb");
     if !core.is_file() {
         return "no core was written".to_owned();

@@ -24,10 +24,10 @@ pub(super) fn build_id(path: &Path) -> io::Result<Option<String>> {
         return Err(io::Error::other("not a 64-bit little-endian ELF file"));
     }
     let (at, size, count) = (word(&header, 32), half(&header, 54), half(&header, 56));
-    let headers = part(&file, at, u64::from(size) * u64::from(count))?;
+    let headers = part(&file, at, u64::from(size) * u64::from(count), PART_BYTES_MAX)?;
     for header in headers.chunks_exact(usize::from(size).max(1)) {
         if header.len() >= 56 && int(header, 0) == PT_NOTE {
-            let notes = part(&file, word(header, 8), word(header, 32))?;
+            let notes = part(&file, word(header, 8), word(header, 32), PART_BYTES_MAX)?;
             if let Some(id) = gnu_build_id(&notes) {
                 return Ok(Some(id));
             }
@@ -36,8 +36,12 @@ pub(super) fn build_id(path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-fn part(file: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(length.min(PART_BYTES_MAX)).unwrap_or(0)];
+/// `length` bytes of `file`, `most` of them at most.
+///
+/// # Errors
+/// If the file is shorter.
+pub(super) fn part(file: &File, at: u64, length: u64, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length.min(most)).unwrap_or(0)];
     file.read_exact_at(&mut bytes, at)?;
     Ok(bytes)
 }
@@ -56,15 +60,18 @@ fn gnu_build_id(mut notes: &[u8]) -> Option<String> {
     None
 }
 
-fn half(bytes: &[u8], at: usize) -> u16 {
+/// A little-endian number of `bytes`, which must be long enough.
+pub(super) fn half(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
 }
 
-fn int(bytes: &[u8], at: usize) -> u32 {
+/// A little-endian number of `bytes`, which must be long enough.
+pub(super) fn int(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
+/// A little-endian number of `bytes`, which must be long enough.
+pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 

@@ -1,5 +1,6 @@
 //! The real machine: store, host and supervisor behind the one trait that the runner knows.
 
+mod ending;
 mod trial;
 
 use std::cell::RefCell;
@@ -11,55 +12,46 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::syncfs;
 
 use crate::decide::classify::classify;
 use crate::decide::clearance::Clearance;
-use crate::decide::crash::telling_frame;
 use crate::decide::plan::Plan;
 use crate::decide::prepare::{Look, Survey};
-use crate::decide::telemetry::meminfo;
 use crate::model::board::RebootBy;
 use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Hooked, Invoker, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
-use crate::model::matrix::Tool;
-use crate::model::outcome::{EndedBy, Exit, Outcome};
-use crate::model::quantity::Bytes;
-use crate::model::settings::{Backend, GpuPm, Keep, Settings, Telemetry};
+use crate::model::outcome::EndedBy;
+use crate::model::settings::{Backend, Settings};
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
-use crate::perform::artifacts::{Artifacts, offer, offered};
-use crate::perform::aside::Aside;
+use crate::perform::artifacts::{Artifacts, offer};
 use crate::perform::boot::{AtBoot, Rebooter};
 use crate::perform::client::{Client, PERIOD};
-use crate::perform::companion::{Companion, Surroundings};
-use crate::perform::debugger;
+use crate::perform::companion::Companion;
 use crate::perform::evidence;
 use crate::perform::files::{at, make_dir_durably, write_durably, write_replaceably};
+use crate::perform::gdb_observer::Session;
 use crate::perform::host::{self, Sysroot};
 use crate::perform::injector::{Injector, Moment};
 use crate::perform::journal::Durable;
-use crate::perform::launching::{self, TrialContext};
 use crate::perform::machine::{ChildEvent, Machine, MachineError, StopRequest};
 use crate::perform::memory_group::MemoryGroup;
 use crate::perform::orphans::end_orphans;
 use crate::perform::prepare::Prepared;
 use crate::perform::processes::RunMark;
-use crate::perform::repetition::{Pause, Repeated, Repetition};
+use crate::perform::repetition::Repetition;
 use crate::perform::revisions::{RevisionCache, RevisionDirs};
-use crate::perform::settings::{FilledCache, Reach, Switched, Tools, drop_page_cache, fill_page_cache, page_cache};
+use crate::perform::settings::{FilledCache, Reach, Switched, Tools, drop_page_cache, page_cache};
 use crate::perform::start_state::UsedMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
-use crate::perform::supervise::{
-    Bounds, Child, EnvChange, Identities, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, SideMark, Supervisor,
-};
+use crate::perform::supervise::{Child, EnvChange, Identities, Supervisor};
 use crate::perform::survey::survey;
-use crate::perform::telemetry::GpuLoad;
-use crate::perform::witness::{Sampling, Witness};
+use crate::perform::witness::Witness;
 
 /// What a machine carries a run through with.
 pub struct Linux<'a> {
@@ -81,6 +73,10 @@ pub struct Linux<'a> {
     client: Option<Client>,
     /// What is repeated inside the trial.
     repetition: Option<Repetition>,
+    /// The debugger that the trial's command runs under.
+    session: Option<Session>,
+    /// When the trial was launched.
+    launched: Instant,
     /// What the libraries are that trials loaded.
     identities: Identities,
     /// The signals and places of crashes that a debugger looked at.
@@ -178,6 +174,8 @@ impl<'a> Linux<'a> {
             companions: Vec::new(),
             client: None,
             repetition: None,
+            session: None,
+            launched: Instant::now(),
             identities: Identities::default(),
             crashes_seen: BTreeSet::new(),
             prepared: setting.prepared,
@@ -366,15 +364,14 @@ impl Machine for Linux<'_> {
         self.mind_companions(&mut event);
         if let ChildEvent::Ended(outcome) = &mut event {
             if let Some(child) = self.child.take() {
-                child.libraries().tell(outcome, &mut self.identities);
                 let repetition = self.repetition.take();
                 self.witness.finish(outcome, repetition.as_ref().map_or(child.members(), Repetition::members));
+                self.look_back(&child, outcome);
             }
             self.group = None;
             if let Some(filled) = self.filled.take() {
                 outcome.notes.insert(PREFILL_NOTE.to_owned(), filled.words.clone());
             }
-            self.look_at_crash(outcome);
             let passed = classify(outcome).0.verdict == Verdict::Pass;
             std::mem::take(&mut self.artifacts).clear(passed);
             if let (true, true, Some(trial)) = (passed, self.is_needed, &self.trial) {

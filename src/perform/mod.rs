@@ -48,7 +48,17 @@ mod elf;
 
 mod core_file;
 
+mod places;
+
+mod system_core;
+
+mod post_mortem;
+
 mod debugger;
+
+mod gdb_observer;
+
+mod programs;
 
 mod artifacts;
 

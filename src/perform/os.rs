@@ -303,7 +303,11 @@ impl Registers {
         REGISTERS.into_iter().zip(self.raw.chunks_exact(8).map(word))
     }
 
-    fn of(raw: Vec<u8>) -> Self {
+    /// How many bytes they are.
+    pub(super) const BYTES: usize = REGISTERS.len() * 8;
+
+    /// From the bytes of `NT_PRSTATUS`, [`Registers::BYTES`] of them.
+    pub(super) fn of(raw: Vec<u8>) -> Self {
         let mut registers = Self { raw, instruction: 0, stack_pointer: 0, link: None };
         let find = |name| registers.named().find(|(known, _)| *known == name).map(|(_, value)| value);
         let (instruction, stack_pointer, link) = (find("rip").or(find("pc")), find("rsp").or(find("sp")), find("x30"));
@@ -318,7 +322,7 @@ impl Registers {
 /// # Errors
 /// If it is not stopped.
 pub(super) fn registers(thread: Pid) -> io::Result<Registers> {
-    let mut raw = vec![0_u8; REGISTERS.len() * 8];
+    let mut raw = vec![0_u8; Registers::BYTES];
     let mut part = libc::iovec { iov_base: raw.as_mut_ptr().cast(), iov_len: raw.len() };
     let pid = thread.as_raw_nonzero().get();
     // SAFETY: the vector is of a live, writable buffer of the length that it states, and both outlive the call.

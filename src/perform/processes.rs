@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, getpid};
 
-use crate::decide::hang::ThreadLook;
+use crate::decide::hang::{ThreadLook, kernel_stack};
 use crate::model::ids::{ContentDigest, RunId, TrialId};
 
 /// The environment variable that every process of a trial inherits: `RUN/TRIAL`.
@@ -107,7 +107,10 @@ pub(super) fn threads(processes: &[Pid]) -> Vec<ThreadLook> {
         // Whoever may not know reads `0`.
         let wchan = fs::read_to_string(task.path().join("wchan")).unwrap_or_default();
         let wchan = if wchan.trim() == "0" { "" } else { wchan.trim() };
-        thread_look(&stat, wchan, clock_ticks_per_second())
+        // Root only, and where the kernel keeps such stacks at all.
+        let stack = fs::read_to_string(task.path().join("stack"));
+        let stack = stack.map(|text| kernel_stack(&text)).map_err(|error| error.to_string());
+        Some(ThreadLook { kernel_stack: stack, ..thread_look(&stat, wchan, clock_ticks_per_second())? })
     };
     tasks(processes).filter_map(look).take(THREADS_MAX).collect()
 }
@@ -131,7 +134,14 @@ fn thread_look(stat: &[u8], wchan: &str, ticks_per_second: u64) -> Option<Thread
     let mut ticks = rest.split_ascii_whitespace().skip(11).map(str::parse::<u64>);
     let ticks = ticks.next()?.ok()? + ticks.next()?.ok()?;
     let cpu_ms = ticks * 1000 / ticks_per_second.max(1);
-    Some(ThreadLook { tid: tid.parse().ok()?, name: name.to_owned(), state, wchan: wchan.to_owned(), cpu_ms })
+    Some(ThreadLook {
+        tid: tid.parse().ok()?,
+        name: name.to_owned(),
+        state,
+        wchan: wchan.to_owned(),
+        cpu_ms,
+        kernel_stack: Ok(Vec::new()),
+    })
 }
 
 /// `roots` and everything that descends from them, [`PROCESSES_MAX`] at most.
@@ -214,6 +224,7 @@ mod tests {
             state: 'D',
             wchan: "nvgpu_channel_close".into(),
             cpu_ms: 1750,
+            kernel_stack: Ok(Vec::new()),
         };
         assert_eq!(thread_look(stat, "nvgpu_channel_close", 100), Some(expected));
         assert_eq!(thread_look(b"2093 (cut) D 1 2092 2092 0 -1", "", 100), None);

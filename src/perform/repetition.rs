@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::decide::classify::classify;
 use crate::model::outcome::{EndedBy, Outcome};
 use crate::model::settings::Observer;
-use crate::model::verdict::Verdict;
-use crate::perform::supervise::{Bounds, ChildEvent, CommandLine, Deadlines, SideMark};
+use crate::model::verdict::{StageName, Verdict};
+use crate::perform::supervise::{Bounds, ChildEvent, CommandLine, Deadlines, SETTLE_STAGE, SideMark};
 
 /// The metric that counts the repetitions that passed.
 const METRIC: &str = "iterations";
@@ -53,14 +53,24 @@ pub(super) struct Repetition {
     rest: Option<Rest>,
 }
 
-/// Between two repetitions.
+/// After a repetition.
 #[derive(Debug)]
 struct Rest {
     until: Instant,
     /// What the last one came to, and is the trial's outcome if no other follows.
     outcome: Box<Outcome>,
-    /// Why no other follows.
-    ended_by: Option<EndedBy>,
+    next: Next,
+}
+
+/// What comes after the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// The next repetition.
+    Another,
+    /// The trial's end: the one before did not pass, and the machine is watched meanwhile.
+    End,
+    /// The trial's end, at once: somebody asked for it.
+    Ended(EndedBy),
 }
 
 /// What is to be done between two repetitions.
@@ -80,7 +90,8 @@ impl Repetition {
         Self { what, born: now, since: now, passed: 0, peak_host: 0, members: BTreeSet::new(), rest: None }
     }
 
-    /// The patience with the repetition that comes next. Only after the last one the machine is watched.
+    /// The patience with the repetition that comes next. Only after the last one the machine is watched, and after one
+    /// that does not pass: what comes after it is the trial's end.
     pub(super) fn deadlines(&self) -> Deadlines {
         let is_last = self.passed + 1 >= self.what.iterations;
         let Deadlines { timeout, settle, .. } = self.what.deadlines;
@@ -93,26 +104,30 @@ impl Repetition {
 
     /// Where the pause between two repetitions stands; `None` while one runs.
     pub(super) fn pause(&mut self) -> Option<Pause> {
-        let Rest { until, outcome, ended_by } = self.rest.take()?;
+        let Rest { until, mut outcome, next } = self.rest.take()?;
         let left = until.saturating_duration_since(Instant::now());
-        Some(match ended_by {
-            Some(why) => {
-                let mut outcome = Outcome { ended_by: Some(why), ..*outcome };
+        Some(match next {
+            Next::Ended(why) => {
+                outcome.ended_by = Some(why);
                 self.tell(&mut outcome);
-                Pause::Ended(Box::new(outcome))
+                Pause::Ended(outcome)
             }
-            None if left.is_zero() => Pause::Over,
-            None => {
-                self.rest = Some(Rest { until, outcome, ended_by });
+            Next::Another if left.is_zero() => Pause::Over,
+            Next::End if left.is_zero() => {
+                self.tell(&mut outcome);
+                Pause::Ended(outcome)
+            }
+            Next::Another | Next::End => {
+                self.rest = Some(Rest { until, outcome, next });
                 Pause::Rest(left)
             }
         })
     }
 
-    /// Lets no other follow, if it pauses.
+    /// Lets no other follow, if it pauses. One that did not pass is the trial's end anyway.
     pub(super) fn end(&mut self, why: EndedBy) {
-        if let Some(rest) = &mut self.rest {
-            rest.ended_by.get_or_insert(why);
+        if let Some(Rest { next: next @ Next::Another, .. }) = &mut self.rest {
+            *next = Next::Ended(why);
         }
     }
 
@@ -139,8 +154,16 @@ impl Repetition {
                 let has_passed = classify(&outcome).0.verdict == Verdict::Pass;
                 self.passed += u32::from(has_passed);
                 if has_passed && self.passed < self.what.iterations {
-                    self.rest = Some(Rest { until: Instant::now() + self.what.gap, outcome, ended_by: None });
+                    self.rest = Some(Rest { until: Instant::now() + self.what.gap, outcome, next: Next::Another });
                     return ChildEvent::Quiet;
+                }
+                // The last one by count was watched by its supervisor.
+                let settle = self.what.deadlines.settle;
+                if !has_passed && self.passed + 1 < self.what.iterations && !settle.is_zero() {
+                    let stage: StageName = SETTLE_STAGE.parse().expect("a constant stage name");
+                    outcome.stage_ms.push((stage.clone(), millis(settle)));
+                    self.rest = Some(Rest { until: Instant::now() + settle, outcome, next: Next::End });
+                    return ChildEvent::Stage { stage, at_ms: millis(self.born.elapsed()) };
                 }
                 self.tell(&mut outcome);
                 ChildEvent::Ended(outcome)
@@ -155,7 +178,10 @@ impl Repetition {
     }
 
     fn tell(&self, outcome: &mut Outcome) {
-        outcome.duration_ms = millis(self.born.elapsed());
+        // What is watched after the end is no part of it.
+        let settled =
+            outcome.stage_ms.iter().find(|(stage, _)| stage.as_str() == SETTLE_STAGE).map_or(0, |(_, ms)| *ms);
+        outcome.duration_ms = millis(self.born.elapsed()).saturating_sub(settled);
         outcome.peak_memory.host = self.peak_host;
         outcome.metrics.insert(METRIC.to_owned(), f64::from(self.passed));
     }

@@ -16,6 +16,7 @@ mod lines;
 mod looks;
 mod output;
 mod pipes;
+mod ran;
 mod replies;
 mod spawn;
 mod streams;
@@ -200,7 +201,9 @@ impl Supervisor {
         let tracer = match launch.observer {
             Observer::None | Observer::Gdb => None,
             Observer::Core => {
-                Some(tracer::Tracer::seize(pid, launch.trial_dir).map_err(|error| end(StartError::Trace(error)))?)
+                let pattern = launch.core_pattern.clone();
+                let tracer = tracer::Tracer::seize(pid, launch.trial_dir, pattern);
+                Some(tracer.map_err(|error| end(StartError::Trace(error)))?)
             }
         };
         let _context = self.runtime.enter();

@@ -35,8 +35,8 @@ fn a_program_that_goes_on_talking_hangs_by_the_clock_and_one_that_is_silent_by_i
 
 #[test]
 fn memory_that_a_group_takes_back_is_told_from_a_kill_and_from_a_refusal() {
-    if Group::new("probe").is_none() {
-        return eprintln!("not run here: no control group with a memory limit can be made");
+    if Group::needed("probe").is_none() {
+        return;
     }
     let limit = "[baseline]\nmemory_max = \"64MiB\"\n";
     let taken = judgement("memory", "", limit);

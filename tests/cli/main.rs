@@ -20,6 +20,7 @@ mod deaths;
 mod documents;
 mod edge_llm;
 mod endings;
+mod forensics;
 mod hostile;
 mod inspect;
 mod machines;

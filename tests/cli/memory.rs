@@ -1,7 +1,8 @@
 //! Memory that really runs out, in a control group with a limit of its own.
 //!
-//! Needs root and a memory controller that lets a group be made; elsewhere the tests say that they did not run, and
-//! what they show is shown by constructed counters and kernel lines alone.
+//! Needs root and a memory controller that lets a group be made. Elsewhere these tests fail, unless whoever runs them says
+//! that they know (`JETFAULT_NO_MEMORY_GROUPS=1`): what they show is then shown by constructed counters and kernel lines
+//! alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,19 @@ impl Group {
                 (file.exists() && fs::write(file, limit_bytes().to_string()).is_ok()).then_some(group)
             },
         )
+    }
+
+    /// The group, without which the test shows nothing: it fails then, or says that it did not run where whoever runs it
+    /// knows that there is none.
+    pub(super) fn needed(name: &str) -> Option<Self> {
+        let group = Self::new(name);
+        if group.is_none() {
+            let why = "no control group with a memory limit can be made here: that takes root and a memory controller";
+            let is_known = std::env::var_os("JETFAULT_NO_MEMORY_GROUPS").is_some();
+            assert!(is_known, "{why}. JETFAULT_NO_MEMORY_GROUPS=1 runs the rest without what this test shows");
+            eprintln!("NOT RUN: {name}: {why}");
+        }
+        group
     }
 
     /// A shell script that runs in the group.
@@ -91,9 +105,7 @@ fn whose(named: &str) -> String {
 
 #[test]
 fn a_trial_that_the_kernel_kills_for_its_memory_is_told_from_one_that_somebody_kills() {
-    let Some(group) = Group::new("taken") else {
-        return eprintln!("not run here: no control group with a memory limit can be made");
-    };
+    let Some(group) = Group::needed("taken") else { return };
     let taken = trial_in(&group, &format!("stage A.copy; alloc {}; done", too_much_mib()), "");
     let outcome = &taken["outcome"];
     assert_eq!(outcome["exit"]["signal"]["number"], 9, "{taken}");
@@ -114,9 +126,7 @@ fn a_trial_that_the_kernel_kills_for_its_memory_is_told_from_one_that_somebody_k
 
 #[test]
 fn a_bystander_that_is_killed_beside_a_trial_is_recorded_as_one() {
-    let Some(group) = Group::new("bystander") else {
-        return eprintln!("not run here: no control group with a memory limit can be made");
-    };
+    let Some(group) = Group::needed("bystander") else { return };
     // The one that reads keeps all that it read.
     let beside = format!("(sleep 2; head -c {}M /dev/zero | tail > /dev/null) 2>/dev/null &", too_much_mib());
     let result = trial_in(&group, "stage A.copy; sleep 8000; done", &beside);

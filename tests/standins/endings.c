@@ -37,6 +37,13 @@ int main(int argc, char **argv)
     }
     if (!strcmp(kind, "wild")) return read_through((volatile int *)((unsigned long)rand() + ((unsigned long)getpid() << 33)));
     if (!strcmp(kind, "jump")) { void (*nowhere)(void) = (void (*)(void))0x40; nowhere(); }
+    if (!strcmp(kind, "sparse")) {
+        /* A hundred gigabytes mapped, of which sixteen pages were ever there. */
+        char *wide = mmap(NULL, 100UL << 30, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (wide == MAP_FAILED) return 1;
+        for (unsigned long i = 0; i < 16; i++) wide[i * (6UL << 30)] = 1;
+        return read_through((volatile int *)0x30);
+    }
     if (!strcmp(kind, "masked")) { fputs("NVML_SUCCESS == r INTERNAL ASSERT FAILED at x.cpp:995\n", stderr); return 1; }
     if (!strcmp(kind, "refused")) { fputs("CUDA out of memory. Tried to allocate 1.00 GiB\n", stderr); return 1; }
     if (!strcmp(kind, "illegal-access")) { fputs("CUDA error: an illegal memory access was encountered\n", stderr); return 1; }

@@ -16,6 +16,7 @@ static BUILT: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     build("libcompiler.so", "compiler.c", &["-shared", "-fPIC", "-fvisibility=hidden", "-s", "-lpthread"]);
     build("builder", "builder.c", &["-ldl", "-lpthread"]);
     build("endings", "endings.c", &[]);
+    build("forbid", "forbid.c", &[]);
     dir
 });
 

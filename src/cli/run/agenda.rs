@@ -32,6 +32,7 @@ pub(super) fn agenda(plan: &Plan, opened: &Opened, reach: Reach<'_>, boots: &Boo
         let cannot = cannot_run(plan, cell, build)
             .or_else(|| no_machine_faults.clone().filter(|_| faults_the_machine(cell)))
             .or_else(|| asked.as_ref().err().cloned())
+            .or_else(|| reach.tools.no_debugger(cell.settings.observer))
             .or_else(|| not_allowed(cell, opened.allowed))
             .or_else(|| boots.cannot(cell));
         CellHere {

@@ -66,7 +66,19 @@ pub fn examine(settings: &Settings) -> Vec<Finding> {
                 ));
             }
         }
-        WorkloadSettings::Command(workload) => command(workload, &settings.watch.metrics, &mut findings),
+        WorkloadSettings::Command(workload) => {
+            if settings.iterations > 1 && workload.server.is_some() {
+                findings.push(impossible(
+                    format!(
+                        "{} iterations of a server, which is started once for all its requests",
+                        settings.iterations
+                    ),
+                    "repeat the requests under `server`, or run more trials",
+                    &[Knob::Iterations],
+                ));
+            }
+            command(workload, &settings.watch.metrics, &mut findings);
+        }
     }
     findings
 }

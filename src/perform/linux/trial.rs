@@ -1,73 +1,80 @@
 //! One trial on the real machine: how its processes start and follow each other, and what is minded while they run.
 
-use super::*;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::{Linux, make_trial_dir, may_use_gpu};
+use crate::decide::plan::Cell;
+use crate::decide::telemetry::meminfo;
+use crate::model::ids::TrialId;
+use crate::model::injection::MachineFault;
+use crate::model::journal::Started;
+use crate::model::matrix::Tool;
+use crate::model::outcome::{EndedBy, Exit, Outcome};
+use crate::model::quantity::Bytes;
+use crate::model::settings::{GpuPm, Keep, Observer, Settings, Telemetry};
+use crate::model::verdict::StageName;
+use crate::perform::artifacts::{Artifacts, offered};
+use crate::perform::aside::Aside;
+use crate::perform::client::{Client, ClientPlan};
+use crate::perform::companion::{Companion, CompanionPlan, Surroundings};
+use crate::perform::gdb_observer::Session;
+use crate::perform::injector::Moment;
+use crate::perform::journal::Durable;
+use crate::perform::launching::{self, TrialContext};
+use crate::perform::machine::{ChildEvent, MachineError};
+use crate::perform::memory_group::MemoryGroup;
+use crate::perform::programs;
+use crate::perform::repetition::{Pause, Repeated, Repetition};
+use crate::perform::settings::fill_page_cache;
+use crate::perform::store::names;
+use crate::perform::supervise::{
+    Bounds, CommandLine, Deadlines, EnvChange, Launch, OUTPUT_BYTES_MAX, Program, SETTLE_STAGE, SideMark, StartError,
+    Supervisor,
+};
+use crate::perform::system_core;
+use crate::perform::telemetry::GpuLoad;
+use crate::perform::witness::Sampling;
+
+/// What a trial consists of, with everything filled in that only the machine knows.
+struct Made {
+    program: Program,
+    environment: Vec<EnvChange>,
+    companions: Vec<CompanionPlan>,
+    client: Option<ClientPlan>,
+    prelude: Option<Program>,
+    fault: Option<(MachineFault, Option<StageName>)>,
+    deadlines: Deadlines,
+    bounds: Bounds,
+}
 
 impl Linux<'_> {
-    pub(super) fn launch(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), io::Error> {
-        let trial = &started.get().trial;
-        let cell = self.plan.cell_at(cell).ok_or_else(|| io::Error::other("the plan has no such cell"))?;
-        let trial_dir = self.trial_dir(trial);
+    /// Starts the trial: first what must be there before its child, then the child.
+    pub(super) fn launch(&mut self, started: &Durable<Started>, cell: usize) -> io::Result<()> {
+        let (plan, trial) = (self.plan, started.get().trial.clone());
+        let cell = plan.cell_at(cell).ok_or_else(|| io::Error::other("the plan has no such cell"))?;
+        let trial_dir = self.trial_dir(&trial);
         make_trial_dir(&trial_dir, &self.invoker)?;
-        let gpu = self.sysroot.has_gpu_nodes();
-        let needs_dir = match cell.settings.needs() {
-            Some(needed) => self.trial_dir(&offered(&self.run.path, needed).map_err(io::Error::other)?),
-            None => PathBuf::new(),
-        };
-        let prepared_dir = self.prepared.dir_for(&cell.settings, &self.matrix_dir).map_err(io::Error::other)?;
-        let revision = self.revision(&cell.settings.identity)?;
-        let context = TrialContext {
-            trial,
-            seed: self.plan.seed,
-            trial_dir: &trial_dir,
-            matrix_dir: &self.matrix_dir,
-            needs_dir: &needs_dir,
-            prepared_dir: &prepared_dir,
-            invoker: &self.invoker,
-            gpu,
-            script: self.script.as_deref(),
-            revision: revision.as_ref().map(|dirs| (cell.settings.identity.as_str(), dirs)),
-        };
-        let program = launching::program(cell, context).map_err(io::Error::other)?;
-        self.environment = launching::environment(&cell.settings, context).map_err(io::Error::other)?;
         self.check_ballast(cell.settings.ballast).map_err(io::Error::other)?;
-        let companions = launching::companions(cell, context).map_err(io::Error::other)?;
-        let client = launching::client(cell, context).map_err(io::Error::other)?;
-        (self.trial, self.is_needed) = (Some(trial.clone()), self.plan.is_needed(&cell.id));
+        let Made { program, environment, companions, client, prelude, fault, deadlines, bounds } =
+            self.make(&trial, cell, &trial_dir)?;
+        (self.environment, self.launched) = (environment, Instant::now());
+        (self.trial, self.is_needed) = (Some(trial.clone()), plan.is_needed(&cell.id));
         let keep = if self.is_needed { Keep::Always } else { cell.settings.watch.keep };
         self.artifacts = Artifacts::of(&program, keep, &trial_dir);
-        if may_use_gpu(&cell.settings, gpu) {
-            self.used.leave(&self.here, &self.mark, trial).map_err(io::Error::other)?;
+        let program = self.observed(program, cell, &trial_dir)?;
+        if may_use_gpu(&cell.settings, self.sysroot.has_gpu_nodes()) {
+            self.used.leave(&self.here, &self.mark, &trial).map_err(io::Error::other)?;
         }
-        if let Some(program) = launching::prelude(cell, context).map_err(io::Error::other)? {
-            let dir = trial_dir.join(names::PRELUDE);
-            make_trial_dir(&dir, &self.invoker)?;
-            let aside = Aside {
-                program,
-                mark: &SideMark::of_prelude(started, &self.mark),
-                run: &self.mark,
-                dir: &dir,
-                environment: &self.environment,
-                invoker: &self.invoker,
-                timeout: launching::deadlines(&cell.settings, gpu).timeout,
-            };
-            let ran = aside.run(&mut self.supervisor, &self.signal);
-            ran.map_err(|why| io::Error::other(format!("its prelude failed: {why}")))?;
+        if let Some(prelude) = prelude {
+            self.run_prelude(started, prelude, (&trial_dir, deadlines.timeout))?;
         }
-        self.filled = match cell.settings.prefill_cache.get() {
-            0 => None,
-            bytes => Some(fill_page_cache(&self.sysroot, &self.run.file(names::PREFILL), bytes)?),
-        };
-        let limited = |limit: Bytes| MemoryGroup::make(&self.sysroot, &format!("jetfault-{trial}"), limit.get());
-        self.group = cell.settings.memory_max.map(limited).transpose().map_err(io::Error::other)?;
-        // Its marker comes before a fault of the whole machine.
-        let counters = self.group.as_ref().map(MemoryGroup::counters);
-        self.witness.begin(trial, &trial_dir, sampling(&cell.settings), counters)?;
-        self.injector.arm(trial, launching::machine_fault(cell, context));
+        self.set_the_scene(&trial, &cell.settings, &trial_dir)?;
+        self.injector.arm(&trial, fault);
         self.injector.notice(Moment::Start);
         self.commit_due_fault().map_err(io::Error::other)?;
-        let entrance = self.group.as_ref().map(MemoryGroup::entrance);
-        let bounds = Bounds { limits: cell.settings.limits.clone(), aslr: cell.settings.aslr };
-        let (observer, mut deadlines) = (cell.settings.observer, launching::deadlines(&cell.settings, gpu));
+        let observer = cell.settings.observer;
         self.repetition = match (&program, cell.settings.iterations) {
             (Program::Command(command), iterations @ 2..) => Some(Repetition::new(Repeated {
                 command: command.clone(),
@@ -81,39 +88,170 @@ impl Linux<'_> {
             })),
             (Program::Command(_) | Program::Worker(_), _) => None,
         };
-        if let Some(repetition) = &self.repetition {
-            deadlines = repetition.deadlines();
+        let deadlines = self.repetition.as_ref().map_or(deadlines, Repetition::deadlines);
+        self.begin_companions(started, companions, &trial_dir)?;
+        let requests = trial_dir.join(names::REQUESTS);
+        self.client = client.map(|plan| Client::new(plan, SideMark::of_request(started, &self.mark), requests));
+        self.start(started, (program, observer), bounds, (&trial_dir, deadlines)).inspect_err(|_| {
+            self.client = None;
+            conclude(&mut self.companions, &mut self.supervisor);
+        })
+    }
+
+    /// Fills in what only the machine knows. Nothing is changed by it.
+    fn make(&self, trial: &TrialId, cell: &Cell, trial_dir: &Path) -> io::Result<Made> {
+        let gpu = self.sysroot.has_gpu_nodes();
+        let needs_dir = match cell.settings.needs() {
+            Some(needed) => self.trial_dir(&offered(&self.run.path, needed).map_err(io::Error::other)?),
+            None => PathBuf::new(),
+        };
+        let prepared_dir = self.prepared.dir_for(&cell.settings, &self.matrix_dir).map_err(io::Error::other)?;
+        let revision = self.revision(&cell.settings.identity)?;
+        let context = TrialContext {
+            trial,
+            seed: self.plan.seed,
+            trial_dir,
+            matrix_dir: &self.matrix_dir,
+            needs_dir: &needs_dir,
+            prepared_dir: &prepared_dir,
+            invoker: &self.invoker,
+            gpu,
+            script: self.script.as_deref(),
+            revision: revision.as_ref().map(|dirs| (cell.settings.identity.as_str(), dirs)),
+        };
+        let made = || {
+            Ok(Made {
+                program: launching::program(cell, context)?,
+                environment: launching::environment(&cell.settings, context)?,
+                companions: launching::companions(cell, context)?,
+                client: launching::client(cell, context)?,
+                prelude: launching::prelude(cell, context)?,
+                fault: launching::machine_fault(cell, context),
+                deadlines: launching::deadlines(&cell.settings, gpu),
+                bounds: Bounds { limits: cell.settings.limits.clone(), aslr: cell.settings.aslr },
+            })
+        };
+        made().map_err(|why: String| io::Error::other(why))
+    }
+
+    /// The program as it is started: under a debugger, if the cell wants one.
+    fn observed(&mut self, program: Program, cell: &Cell, trial_dir: &Path) -> io::Result<Program> {
+        self.session = None;
+        let command = match (cell.settings.observer, program) {
+            (Observer::Gdb, Program::Command(command)) => command,
+            (Observer::Gdb | Observer::Core | Observer::None, program) => return Ok(program),
+        };
+        // One that cannot be executed is told by whoever tries.
+        let Some(first) = command.argv.first() else { return Ok(Program::Command(command)) };
+        let cwd = command.cwd.as_deref().unwrap_or(&self.invoker.cwd);
+        let path = self.variable("PATH").unwrap_or_default();
+        if programs::find(first, &path, Path::new(cwd)).is_none() {
+            return Ok(Program::Command(command));
         }
+        let gdb = self.tools.find(Tool::Gdb).map_err(|error| io::Error::other(error.to_string()))?;
+        let session = Session::new(gdb, trial_dir, self.variable("SHELL"));
+        make_trial_dir(session.dir(), &self.invoker)?;
+        let command: CommandLine = session.wrap(command, cell.settings.aslr)?;
+        self.session = Some(session);
+        Ok(Program::Command(command))
+    }
+
+    /// The value that a variable has for the trial's program.
+    fn variable(&self, name: &str) -> Option<String> {
+        let before = self.invoker.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        self.environment.iter().fold(before, |value, change| match change {
+            EnvChange::Set(known, value) if known == name => Some(value.clone()),
+            EnvChange::Unset(known) if known == name => None,
+            EnvChange::Set(..) | EnvChange::Unset(_) => value,
+        })
+    }
+
+    fn run_prelude(
+        &mut self,
+        started: &Durable<Started>,
+        program: Program,
+        (trial_dir, timeout): (&Path, Duration),
+    ) -> io::Result<()> {
+        let dir = trial_dir.join(names::PRELUDE);
+        make_trial_dir(&dir, &self.invoker)?;
+        let aside = Aside {
+            program,
+            mark: &SideMark::of_prelude(started, &self.mark),
+            run: &self.mark,
+            dir: &dir,
+            environment: &self.environment,
+            invoker: &self.invoker,
+            timeout,
+        };
+        let ran = aside.run(&mut self.supervisor, &self.signal);
+        ran.map(drop).map_err(|why| io::Error::other(format!("its prelude failed: {why}")))
+    }
+
+    /// Fills the page cache, makes the control group, and begins to listen: its marker comes before a fault of the whole
+    /// machine.
+    fn set_the_scene(&mut self, trial: &TrialId, settings: &Settings, trial_dir: &Path) -> io::Result<()> {
+        self.filled = match settings.prefill_cache.get() {
+            0 => None,
+            bytes => Some(fill_page_cache(&self.sysroot, &self.run.file(names::PREFILL), bytes)?),
+        };
+        let limited = |limit: Bytes| MemoryGroup::make(&self.sysroot, &format!("jetfault-{trial}"), limit.get());
+        self.group = settings.memory_max.map(limited).transpose().map_err(io::Error::other)?;
+        self.witness.begin(trial, trial_dir, sampling(settings), self.group.as_ref().map(MemoryGroup::counters))
+    }
+
+    fn begin_companions(
+        &mut self,
+        started: &Durable<Started>,
+        plans: Vec<CompanionPlan>,
+        trial_dir: &Path,
+    ) -> io::Result<()> {
+        let surroundings = Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
+        for plan in plans {
+            let mut companion = Companion::new(plan, SideMark::of_companion(started, &self.mark), trial_dir);
+            let begun = companion.begin(&mut self.supervisor, surroundings);
+            self.companions.push(companion);
+            begun.inspect_err(|_| conclude(&mut self.companions, &mut self.supervisor))?;
+        }
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        started: &Durable<Started>,
+        (program, observer): (Program, Observer),
+        bounds: Bounds,
+        (trial_dir, deadlines): (&Path, Deadlines),
+    ) -> io::Result<()> {
+        let entrance = self.group.as_ref().map(MemoryGroup::entrance);
         let launch = Launch {
             program,
             run: &self.mark,
-            trial_dir: &trial_dir,
+            trial_dir,
             environment: self.environment.clone(),
             deadlines,
             output_bytes_max: OUTPUT_BYTES_MAX,
             group: entrance.as_deref(),
             bounds,
             observer,
+            core_pattern: system_core::pattern(&self.sysroot).known().cloned(),
             invoker: Some(&self.invoker),
         };
-        let surroundings = Surroundings { run: &self.mark, invoker: &self.invoker, environment: &self.environment };
-        for plan in companions {
-            let mut companion = Companion::new(plan, SideMark::of_companion(started, &self.mark), &trial_dir);
-            let begun = companion.begin(&mut self.supervisor, surroundings);
-            self.companions.push(companion);
-            begun.inspect_err(|_| conclude(&mut self.companions, &mut self.supervisor))?;
-        }
-        let requests = trial_dir.join(names::REQUESTS);
-        self.client = client.map(|plan| Client::new(plan, SideMark::of_request(started, &self.mark), requests));
-        match self.supervisor.start(started, launch) {
-            Ok(child) => self.child = Some(child),
-            Err(error) => {
-                self.client = None;
-                conclude(&mut self.companions, &mut self.supervisor);
-                return Err(io::Error::other(error));
-            }
-        }
+        let child = self.supervisor.start(started, launch).map_err(|error| self.not_started(error))?;
+        self.child = Some(child);
         Ok(())
+    }
+
+    /// Why a child was not started; where tracing is forbidden, by what and what helps.
+    fn not_started(&self, error: StartError) -> io::Error {
+        let StartError::Trace(source) = error else { return io::Error::other(error) };
+        let scope = match self.sysroot.text("proc/sys/kernel/yama/ptrace_scope").known() {
+            Some(scope) => format!("kernel.yama.ptrace_scope is {scope}"),
+            None => "a container or a seccomp filter may forbid it".to_owned(),
+        };
+        io::Error::other(format!(
+            "the child may not be traced (observer = \"core\"): {source}; {scope}; observer = \"none\" with \
+             limits = \"core=unlimited\" has the kernel write a core, which is looked at afterwards"
+        ))
     }
 
     /// More ballast than there is memory for would have the kernel kill whatever is largest.
@@ -138,6 +276,7 @@ impl Linux<'_> {
             group: entrance.as_deref(),
             bounds: what.bounds.clone(),
             observer: what.observer,
+            core_pattern: system_core::pattern(&self.sysroot).known().cloned(),
             invoker: Some(&self.invoker),
             ..Launch::new(Program::Command(what.command.clone()), &self.mark, &what.trial_dir, repetition.deadlines())
         };
@@ -161,32 +300,14 @@ impl Linux<'_> {
             }
         }
         let child = self.child.as_mut().ok_or_else(|| MachineError::new("watch", io::ErrorKind::NotFound.into()))?;
-        let event = self.supervisor.next_event(child, wait);
+        let mut event = self.supervisor.next_event(child, wait);
+        if let (ChildEvent::Ended(outcome), Some(session)) = (&mut event, &mut self.session) {
+            session.tell(outcome);
+        }
         Ok(match &mut self.repetition {
             Some(repetition) => repetition.of_trial(event, child.members()),
             None => event,
         })
-    }
-
-    /// Has a debugger look at a crash, once for each place at which trials crash.
-    pub(super) fn look_at_crash(&mut self, outcome: &mut Outcome) {
-        let (Some(crash), Some(trial)) = (outcome.crash.take(), self.trial.clone()) else { return };
-        let place = telling_frame(&crash).map(ToString::to_string).unwrap_or_default();
-        if self.crashes_seen.insert((crash.signal, place)) {
-            let mark = SideMark::of_debugger(&self.mark, &trial);
-            let said = match self.tools.find(Tool::Gdb) {
-                Ok(gdb) => debugger::trace(
-                    &gdb.display().to_string(),
-                    (&crash, &self.trial_dir(&trial)),
-                    (&self.mark, &self.invoker, &mark),
-                    &mut self.supervisor,
-                    &self.signal,
-                ),
-                Err(error) => error.to_string(),
-            };
-            outcome.notes.insert(debugger::NOTE.to_owned(), said);
-        }
-        outcome.crash = Some(crash);
     }
 
     /// Asks the child what is to be asked of it, if it is a server.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::SettingError;
 use crate::model::matrix::Tool;
+use crate::model::settings::Observer;
 use crate::perform::host::{Answer, Command, Keep, Limit, Sysroot, TEXT_BYTES_MAX, ask_and_answer};
 
 /// Where administrators' programs are, which a user's PATH may leave out.
@@ -60,6 +61,13 @@ impl Tools {
         let places = env::split_paths(&path).chain(PLACES.map(PathBuf::from));
         let found = places.map(|place| place.join(&name)).find(|path| path.is_file());
         found.ok_or_else(|| SettingError::NoTool(format!("this machine has no {}", name.display())))
+    }
+
+    /// Why a command cannot run under a debugger, if it is to.
+    pub fn no_debugger(&self, observer: Observer) -> Option<String> {
+        let missing = || self.find(Tool::Gdb).err().map(|error| error.to_string());
+        let is_asked = observer == Observer::Gdb;
+        is_asked.then(missing).flatten().map(|why| format!("no debugger (observer = \"gdb\"): {why}"))
     }
 
     /// Runs `tool` with nobody to answer its questions.

@@ -6,17 +6,18 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::UnixStream;
 use tokio::signal::unix::Signal as SignalStream;
 use tokio::time::sleep_until;
 
-use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
+use crate::model::outcome::{CORE_NOTE, EndedBy, Exit, LastReply, Outcome};
 use crate::model::protocol::STAGE_ACKNOWLEDGED;
+use crate::model::settings::Observer;
 use crate::model::verdict::{STAGES_MAX, StageName};
 use crate::perform::exec::{EXEC_FAILED, EXEC_READY};
 use crate::perform::os;
@@ -26,14 +27,18 @@ use crate::perform::supervise::launch::{Deadlines, Launch, Program};
 use crate::perform::supervise::libraries::Libraries;
 use crate::perform::supervise::looks::FirstLook;
 use crate::perform::supervise::pipes::{self, Now, readable, writable};
+use crate::perform::supervise::ran::Ran;
 use crate::perform::supervise::replies::{Replies, Said};
-use crate::perform::supervise::spawn::{Newborn, working_directory};
+use crate::perform::supervise::spawn::{Newborn, environment, working_directory};
 use crate::perform::supervise::streams::{READ_BYTES, READS_MAX, Streams};
 use crate::perform::supervise::tracer::Tracer;
 use crate::perform::supervise::{ChildEvent, SETTLE_STAGE};
 
 /// How long after its child's end a trial's other processes may finish by themselves and its pipes may stay open.
 const LEAK_GRACE: Duration = Duration::from_millis(200);
+
+/// How much longer a debugger may take that is to look at its command first: it reads the symbols of what is loaded.
+const DEBUGGER_GRACE: Duration = Duration::from_secs(20);
 
 /// The most processes and threads of one trial that are remembered.
 const MEMBERS_MAX: usize = 16 * 1024;
@@ -112,6 +117,10 @@ pub struct Child {
     members: BTreeSet<u32>,
     first_look: FirstLook,
     libraries: Libraries,
+    /// Which program a command became.
+    ran: Option<Ran>,
+    /// Whether the child is a debugger that runs the command.
+    is_debugger: bool,
     stage_since: Instant,
     settle_since: Option<Instant>,
     /// The codes that are a success; empty for 0 alone.
@@ -130,7 +139,14 @@ impl Child {
         let Birth { born, newborn, family, tracer } = birth;
         newborn.conversation.set_nonblocking(true)?;
         let streams = Streams::new(newborn.source, &launch, born)?;
-        let cwd = working_directory(&launch).into();
+        let cwd = PathBuf::from(working_directory(&launch));
+        let ran = match &launch.program {
+            Program::Worker(_) => None,
+            Program::Command(command) => command.argv.first().map(|program| {
+                let path = environment(&launch, "").into_iter().find(|(name, _)| name == "PATH");
+                Ran::new(program, &path.map(|(_, path)| path).unwrap_or_default(), &cwd, born)
+            }),
+        };
         let mut outcome = Outcome::of(Exit::Unkillable);
         let (talk, exit_codes, artifacts, loads) = match launch.program {
             Program::Worker(_) => {
@@ -158,6 +174,8 @@ impl Child {
             members: BTreeSet::from([newborn.pid.as_raw_nonzero().get().unsigned_abs()]),
             first_look: FirstLook::default(),
             libraries: Libraries::new(&loads, born),
+            ran,
+            is_debugger: launch.observer == Observer::Gdb,
             stage_since: born,
             settle_since: None,
             exit_codes,
@@ -188,9 +206,36 @@ impl Child {
         &self.libraries
     }
 
-    /// When to look at what the trial's processes map, while there are any.
-    fn library_look(&self) -> Option<Instant> {
-        self.libraries.due().filter(|_| matches!(self.phase, Phase::Alive | Phase::Terminating { .. }))
+    /// The directory in which it began to work.
+    pub(in crate::perform) fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
+    /// Which program a command became.
+    pub(in crate::perform) fn ran(&self) -> Option<&Ran> {
+        self.ran.as_ref()
+    }
+
+    /// When to look at what the trial's processes are and map, while there are any.
+    fn next_look(&self) -> Option<Instant> {
+        let ran = self.ran.as_ref().filter(|_| self.is_running).and_then(Ran::due);
+        let due = [self.libraries.due(), ran].into_iter().flatten().min();
+        due.filter(|_| matches!(self.phase, Phase::Alive | Phase::Terminating { .. }))
+    }
+
+    fn look(&mut self, now: Instant) {
+        if self.libraries.due().is_some_and(|due| now >= due) {
+            self.libraries.look(now, &self.family.members());
+        }
+        if self.is_running && self.ran.as_ref().and_then(Ran::due).is_some_and(|due| now >= due) {
+            self.look_at_program(now);
+        }
+    }
+
+    fn look_at_program(&mut self, now: Instant) {
+        if let Some(ran) = &mut self.ran {
+            ran.look(now, self.pid);
+        }
     }
 
     pub(super) fn acknowledge(&mut self) {
@@ -212,8 +257,23 @@ impl Child {
             self.outcome.hang = self.first_look.compare(self.stage_since, &self.family.members());
         }
         self.outcome.ended_by = Some(why);
-        self.family.signal_group(Signal::TERM);
-        self.phase = Phase::Terminating { kill_at: Instant::now() + self.deadlines.grace };
+        self.ask_to_end(why);
+        let looks = if self.is_debugger { DEBUGGER_GRACE } else { Duration::ZERO };
+        self.phase = Phase::Terminating { kill_at: Instant::now() + self.deadlines.grace + looks };
+    }
+
+    /// A debugger that is interrupted looks at its command and ends it; a server under one is asked like any other.
+    fn ask_to_end(&mut self, why: EndedBy) {
+        match (self.is_debugger, why) {
+            (false, _) => self.family.signal_group(Signal::TERM),
+            (true, EndedBy::Served) => {
+                for member in self.family.members().into_iter().filter(|member| *member != self.pid) {
+                    // One that is gone needs no asking.
+                    let _ = kill_process(member, Signal::TERM);
+                }
+            }
+            (true, _) => self.family.signal_group(Signal::INT),
+        }
     }
 
     pub(super) fn sync_output(&mut self) -> io::Result<()> {
@@ -229,8 +289,8 @@ impl Child {
                 return event;
             }
             let now = Instant::now();
-            if self.library_look().is_some_and(|due| now >= due) {
-                self.libraries.look(now, &self.family.members());
+            if self.next_look().is_some_and(|due| now >= due) {
+                self.look(now);
             }
             self.advance(now);
             if !self.events.is_empty() {
@@ -243,7 +303,7 @@ impl Child {
                 self.note_members();
                 return ChildEvent::Quiet;
             }
-            let alarm = [self.deadline(), self.library_look()].into_iter().flatten().fold(until, Instant::min);
+            let alarm = [self.deadline(), self.next_look()].into_iter().flatten().fold(until, Instant::min);
             match self.wake(child_ended, alarm).await {
                 Wake::Time => {}
                 Wake::ChildEnded => self.reap(),
@@ -411,7 +471,10 @@ impl Child {
             }
             Err(error) => self.not_started = Some(format!("its exit status was lost: {error}")),
         }
-        self.outcome.crash = self.tracer.as_mut().and_then(Tracer::take).map(Box::new);
+        if let Some(tracer) = &mut self.tracer {
+            self.outcome.crash = tracer.take().map(Box::new);
+            self.outcome.notes.extend(tracer.take_no_core().map(|why| (CORE_NOTE.to_owned(), why)));
+        }
         self.outcome.duration_ms = millis(now - self.born);
         self.close_stage(now);
         self.phase = Phase::Draining { until: now + LEAK_GRACE };
@@ -523,6 +586,7 @@ impl Child {
 
     fn run(&mut self) {
         self.is_running = true;
+        self.look_at_program(Instant::now());
         self.events.push_back(ChildEvent::Running { pid: self.pid() });
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use regex::bytes::Regex;
 
+use crate::decide::core_pattern::CorePattern;
 use crate::model::journal::Invoker;
 use crate::model::protocol::Request;
 use crate::model::settings::{Aslr, Cpus, NumberRange, Observer, OutputKind, ResourceLimits};
@@ -44,6 +45,8 @@ pub struct Launch<'a> {
     pub bounds: Bounds,
     /// What watches it from inside its machine.
     pub observer: Observer,
+    /// What the system does with cores, if a tracer is to keep it from too large a one.
+    pub core_pattern: Option<CorePattern>,
     /// As whom and with which environment it runs; absent: as the harness itself.
     pub invoker: Option<&'a Invoker>,
 }
@@ -61,6 +64,7 @@ impl<'a> Launch<'a> {
             group: None,
             bounds: Bounds::default(),
             observer: Observer::None,
+            core_pattern: None,
             invoker: None,
         }
     }

@@ -107,7 +107,8 @@ impl Libraries {
 pub(in crate::perform) struct Identities(BTreeMap<PathBuf, String>);
 
 impl Identities {
-    fn of(&mut self, path: &Path) -> String {
+    /// Path, build id and sha256 of the file at `path`, in words.
+    pub(in crate::perform) fn of(&mut self, path: &Path) -> String {
         self.0.entry(path.to_owned()).or_insert_with(|| identity(path)).clone()
     }
 }

@@ -163,7 +163,7 @@ fn exec_request(origin: &Origin<'_>, launch: &Launch<'_>, stdin: ExecStdin) -> E
 }
 
 /// The invoker's environment, or ours, with the launch's changes; the mark comes last and cannot be removed.
-fn environment(launch: &Launch<'_>, mark: &str) -> Vec<(String, String)> {
+pub(super) fn environment(launch: &Launch<'_>, mark: &str) -> Vec<(String, String)> {
     let mut env: BTreeMap<String, String> = match launch.invoker {
         Some(invoker) => invoker.env.iter().cloned().collect(),
         None => std::env::vars_os()

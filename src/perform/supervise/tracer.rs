@@ -4,7 +4,6 @@
 //! otherwise its own. Processes that it forks are not traced. The kernel tells of stops by SIGCHLD, as of ends, so the
 //! caller polls where it would reap (ptrace(2)).
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -13,11 +12,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use crate::decide::crash::{Mapping, mapping_of, mappings, return_addresses, strip};
-use crate::model::crash::{Address, Crash, CrashedThread, FRAMES_MAX, Frame, THREADS_MAX};
+use crate::decide::core_pattern::CorePattern;
+use crate::decide::crash::mappings;
+use crate::model::crash::{Address, Crash, CrashedThread};
 use crate::perform::core_file::{self, Dump};
-use crate::perform::elf;
 use crate::perform::os::{self, Event, Reaped, Registers, Signalled, Waited};
+use crate::perform::places::{Places, alike};
+use crate::perform::system_core;
 
 /// The signals that end a process unless it handles them, and that are faults of its own.
 const FATAL: [i32; 6] = [
@@ -48,12 +49,6 @@ const TRACED_MAX: usize = 4096;
 /// How long other threads are waited for when one met a fatal signal.
 const STOP_WAIT: Duration = Duration::from_millis(200);
 
-/// How many bytes of a stack are searched for return addresses.
-const STACK_BYTES: usize = 64 * 1024;
-
-/// How many bytes before an address may belong to the call that returns there.
-const CALL_BYTES: usize = 8;
-
 /// The longest map of a process that is read.
 const MAPS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
@@ -77,16 +72,20 @@ pub(super) struct Tracer {
     dir: PathBuf,
     handled: Vec<Handled>,
     crash: Option<Crash>,
-    /// Build ids by path: a library is read once.
-    build_ids: BTreeMap<String, Option<String>>,
+    places: Places,
+    /// What the system does with cores; none: not asked.
+    pattern: Option<CorePattern>,
+    /// Why the kernel must not write a core.
+    no_core: Option<String>,
 }
 
 impl Tracer {
-    /// Becomes the tracer of `leader`, which is not stopped for it; what is found is written into `dir`.
+    /// Becomes the tracer of `leader`, which is not stopped for it; what is found is written into `dir`. A core that the
+    /// system's `pattern` asks for is not written if it would take too much.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub(super) fn seize(leader: Pid, dir: &Path) -> io::Result<Self> {
+    pub(super) fn seize(leader: Pid, dir: &Path, pattern: Option<CorePattern>) -> io::Result<Self> {
         os::trace(leader)?;
         Ok(Self {
             leader,
@@ -94,13 +93,20 @@ impl Tracer {
             dir: dir.to_owned(),
             handled: Vec::new(),
             crash: None,
-            build_ids: BTreeMap::new(),
+            places: Places::default(),
+            pattern,
+            no_core: None,
         })
     }
 
     /// What was found.
     pub(super) fn take(&mut self) -> Option<Crash> {
         self.crash.take()
+    }
+
+    /// Why the kernel was to write no core of it.
+    pub(super) fn take_no_core(&mut self) -> Option<String> {
+        self.no_core.take()
     }
 
     /// Lets every thread go on that stopped, and reaps what ended; the end of the process itself is returned.
@@ -172,6 +178,10 @@ impl Tracer {
             }
             (false, None) => self.crash = self.look(thread, &signalled),
         }
+        // What the process handles itself may leave no core, and need not end it.
+        if !is_handled {
+            self.no_core = self.pattern.as_ref().and_then(|pattern| system_core::bound(self.leader, pattern));
+        }
     }
 
     /// Where everything is now.
@@ -183,19 +193,19 @@ impl Tracer {
         let mappings = mappings(&maps);
         let memory = File::open(format!("/proc/{}/mem", self.leader.as_raw_nonzero())).ok()?;
         let siblings = self.stop_others(thread);
-        let frames = self.frames(&own, &mappings, &memory);
-        let mut others: Vec<CrashedThread> = Vec::new();
-        for (sibling, registers) in &siblings {
-            let mut frames = self.frames(registers, &mappings, &memory);
-            frames.truncate(2);
-            let name = name_of(self.leader, *sibling);
-            match others.iter_mut().find(|known| known.name == name && known.frames == frames) {
-                Some(known) => known.count += 1,
-                None => others.push(CrashedThread { name, count: 1, frames }),
-            }
-        }
-        others.sort_by_key(|known| std::cmp::Reverse(known.count));
-        others.truncate(THREADS_MAX);
+        let read = |address: u64, length: usize| {
+            let mut bytes = vec![0; length];
+            let count = memory.read_at(&mut bytes, address).ok()?;
+            bytes.truncate(count);
+            Some(bytes)
+        };
+        let (leader, places) = (self.leader, &mut self.places);
+        let frames = places.frames(&own, &mappings, &read);
+        let others = alike(
+            siblings
+                .iter()
+                .map(|(sibling, registers)| (name_of(leader, *sibling), places.frames(registers, &mappings, &read))),
+        );
         let dump = Dump {
             leader: self.leader,
             thread,
@@ -252,53 +262,6 @@ impl Tracer {
             std::thread::sleep(Duration::from_micros(200));
         }
         stopped
-    }
-
-    fn frames(&mut self, registers: &Registers, mappings: &[Mapping], memory: &File) -> Vec<Frame> {
-        let read = |address: u64, length: usize| {
-            let mut bytes = vec![0; length];
-            let count = memory.read_at(&mut bytes, address).ok()?;
-            bytes.truncate(count);
-            Some(bytes)
-        };
-        let stack =
-            mapping_of(registers.stack_pointer, mappings).map_or(0, |mapping| mapping.end - registers.stack_pointer);
-        let stack =
-            read(registers.stack_pointer, usize::try_from(stack).unwrap_or(0).min(STACK_BYTES)).unwrap_or_default();
-        let words = stack.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
-        let linked = registers.link.into_iter();
-        let code_before = |address: u64| {
-            read(address.checked_sub(CALL_BYTES as u64)?, CALL_BYTES).filter(|code| code.len() == CALL_BYTES)
-        };
-        let behind: Vec<u64> =
-            return_addresses(linked.chain(words), mappings, code_before).map(strip).take(FRAMES_MAX - 1).collect();
-        let mut frames = Vec::with_capacity(behind.len() + 1);
-        for address in std::iter::once(registers.instruction).chain(behind) {
-            let frame = self.frame(address, mappings);
-            if frames.last() != Some(&frame) {
-                frames.push(frame);
-            }
-        }
-        frames
-    }
-
-    fn frame(&mut self, address: u64, mappings: &[Mapping]) -> Frame {
-        let Some(mapping) = mapping_of(address, mappings).filter(|mapping| !mapping.module().is_empty()) else {
-            return Frame { module: String::new(), build_id: None, offset: Address(address) };
-        };
-        let build_id = match self.build_ids.get(&mapping.path) {
-            Some(known) => known.clone(),
-            None => {
-                let id = elf::build_id(Path::new(&mapping.path)).ok().flatten();
-                self.build_ids.insert(mapping.path.clone(), id.clone());
-                id
-            }
-        };
-        Frame {
-            module: mapping.module().to_owned(),
-            build_id,
-            offset: Address(address - mapping.start + mapping.offset),
-        }
     }
 }
 

@@ -88,6 +88,8 @@ pub enum RuleTable {
     Boot,
     /// The next step: the trial was never started.
     Step,
+    /// A public report, of which the trial is a transcription.
+    Told,
     /// None of this build's.
     Unknown,
 }
@@ -198,9 +200,16 @@ pub(super) fn rule_applied(label: &str) -> RuleApplied {
     let outcome = OUTCOME_RULES.iter().find(|rule| rule.label == label).map(|rule| (RuleTable::Outcome, rule.because));
     let boot = || BOOT_RULES.iter().find(|rule| rule.label == label).map(|rule| (RuleTable::Boot, rule.because));
     let step = || STEP_RULES.iter().find(|rule| rule.0 == label).map(|rule| (RuleTable::Step, rule.1));
+    let told =
+        || (label == "transcribed").then_some((RuleTable::Told, "a public report says so; nothing was measured"));
     let unknown = (RuleTable::Unknown, "this build has no rule of that name: another version wrote it");
-    let (table, because) = outcome.or_else(boot).or_else(step).unwrap_or(unknown);
+    let (table, because) = outcome.or_else(boot).or_else(step).or_else(told).unwrap_or(unknown);
     RuleApplied { table, label: label.to_owned(), because: because.to_owned() }
+}
+
+/// Why the rule called `label` gives what it gives.
+pub fn rule_because(label: &str) -> String {
+    rule_applied(label).because
 }
 
 fn seen(what: &str, how: impl Into<String>) -> Seen {
@@ -387,9 +396,9 @@ fn outcome_facts(facts: &OutcomeFacts) -> Vec<Seen> {
     };
     vec![
         seen("ended", ended),
-        seen("ending", ending),
-        seen("word", word),
-        seen("promise", promise),
+        seen("its end", ending),
+        seen("last word", word),
+        seen("what it promised", promise),
         seen("out-of-memory killer took", oom),
         seen("said of the GPU", gpu),
         seen("machine", fitness),

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{IsTerminal, stderr};
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use rustix::termios::tcgetwinsize;
 
 use crate::cli::output::say;
@@ -86,7 +86,8 @@ impl<'a> Progress<'a> {
         let wanted = plan.cells.iter().map(|cell| u64::from(plan.rounds(cell))).sum();
         let bar = (loudness != Loudness::Quiet && stderr().is_terminal()).then(|| {
             let target = ProgressDrawTarget::stderr_with_hz(DRAWS_HZ);
-            let bar = ProgressBar::with_draw_target((wanted > 0).then_some(wanted), target);
+            let bar = ProgressBar::with_draw_target((wanted > 0).then_some(wanted), target)
+                .with_finish(ProgressFinish::AndClear);
             // A campaign does not know how many it will want: a bar would never fill.
             let template = if wanted > 0 { "{bar:14} {wide_msg}\n{prefix}" } else { "{wide_msg}\n{prefix}" };
             bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));

@@ -156,6 +156,9 @@ impl<'a> ExplainFold<'a> {
 pub fn explain(result: &TrialResult, plan: &Plan, evidence: Option<&BootEvidence>) -> Explanation {
     let cell = plan.cell(&result.trial.cell);
     let judgement = result.judgement.clone();
+    // Boots and positions of a transcription are made up, and nothing was seen.
+    let is_told = rule_applied(&result.rule).table == RuleTable::Told;
+    let evidence = evidence.filter(|_| !is_told);
     let (facts, own_rule, would_decide) = match (&result.outcome, evidence) {
         (Some(outcome), _) => {
             let (_, rule) = classify(outcome);
@@ -178,7 +181,7 @@ pub fn explain(result: &TrialResult, plan: &Plan, evidence: Option<&BootEvidence
         trial: result.trial.clone(),
         label: cell.map(|cell| cell.label.clone()),
         provenance: result.started.as_ref().map(|started| started.started.provenance),
-        observed: observed(result, evidence),
+        observed: if is_told { told(result) } else { observed(result, evidence) },
         facts,
         rule: rule_applied(&result.rule),
         counted: judgement.verdict.counted(),
@@ -214,6 +217,12 @@ pub fn rule_because(label: &str) -> String {
 
 fn seen(what: &str, how: impl Into<String>) -> Seen {
     Seen { what: what.to_owned(), how: how.into() }
+}
+
+/// What a public report tells of the start of a trial.
+fn told(result: &TrialResult) -> Vec<Seen> {
+    let start = result.started.as_ref().and_then(|start| start.started.conditions.start.as_ref());
+    start.iter().flat_map(|start| &start.because).map(|words| seen("start state", words.as_str())).collect()
 }
 
 fn observed(result: &TrialResult, evidence: Option<&BootEvidence>) -> Vec<Seen> {

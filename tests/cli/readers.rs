@@ -110,7 +110,8 @@ fn without_a_word_it_says_where_one_is_and_what_comes_next() {
     assert!(after.says("two-001: complete") && after.says("jetfault explain c-"), "{}", after.out);
     assert!(after.says("simulated: ") && after.out.lines().count() <= 10, "{}", after.out);
     // Whatever is wrong, it says so and ends well.
-    std::fs::write(bench.results().join("two-001/journal.jsonl"), "nonsense\nand more\n").unwrap();
+    let damaged = bench.journal("two-001").replacen("\"seq\":2", "\"seq\":3", 1);
+    std::fs::write(bench.results().join("two-001/journal.jsonl"), damaged).unwrap();
     let damaged = bench.run(&[]);
     damaged.ends(0);
     assert!(damaged.says("`jetfault report` says why"), "{}", damaged.out);

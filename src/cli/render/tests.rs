@@ -331,9 +331,14 @@ fn nothing_from_outside_is_read_as_markdown() {
         // Within a code block only its own fence means something.
         let ticks = &line[..line.len() - line.trim_start_matches('`').len()];
         match fence {
-            Some(open) if line == open => fence = None,
-            Some(_) => continue,
-            None if ticks.len() >= 3 => fence = Some(ticks),
+            Some(open) => {
+                fence = fence.filter(|_| line != open);
+                continue;
+            }
+            None if ticks.len() >= 3 => {
+                fence = Some(ticks);
+                continue;
+            }
             None => {}
         }
         let is_own = ["<details>", "</details>"].contains(&line) || line.starts_with("<summary>");

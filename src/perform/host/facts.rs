@@ -157,7 +157,7 @@ impl Sysroot {
             said(gpu, ""),
             said(self.driver(), "driver "),
             said(self.text("proc/sys/kernel/osrelease"), "kernel "),
-            Some(format!("{} CPUs", self.cpus())),
+            Some(self.cpus()).filter(|cpus| *cpus > 0).map(|cpus| format!("{cpus} CPUs")),
             Some(format!("{:.1} GB", self.memory()[0] as f64 / 1e9)),
         ]
         .into_iter()

@@ -457,6 +457,44 @@ fn a_transcription_can_be_reported_and_explained() {
 }
 
 #[test]
+fn the_bug_report_has_the_corrected_figures_and_says_what_may_not_be_concluded() {
+    let report = jetfault(&["report", "results/bnb-1936", "--format", "md"]);
+    let text = String::from_utf8(report.stdout).unwrap();
+    println!("{text}");
+    assert_eq!(report.status.code(), Some(1));
+    let first = text.lines().next().unwrap();
+    assert!(
+        first.starts_with(
+            "**transcribed: 7/9 cold starts rebooted (77.8 %, 95 % CI 40.0–97.2 %), died in C.forward or later; \
+             0/29 warm starts did (rate at most 9.8 %"
+        ),
+        "{first}"
+    );
+    let unfolded = text.split("<details>").next().unwrap();
+    assert!(unfolded.lines().count() <= 40, "{unfolded}");
+    for row in [
+        "| **cold** | **all** | **7/9** | **77.8 % (40.0–97.2 %)** |",
+        "| cold | `0.46.1` in `bnb-1936-correction-001` | 4/4 |",
+        "| cold | `0.49.2` in `bnb-1936-correction-001` | 1/1 |",
+        "| cold | `4bca844` in `bnb-1936-correction-001` | 0/1 |",
+        "| cold | `0.46.1` in `bnb-1936-venv-001` | 2/3 |",
+        "| **warm** | **all** | **0/29** | **at most 9.8 %** |",
+        "| no fault | `warmup=256x256` | cold | 0/3 | at most 63.2 % |",
+        "### What may not be concluded",
+        "That it does not happen with 4bca844",
+        "tried fewer than 5 times prevents it",
+        "120d638b",
+    ] {
+        assert!(unfolded.contains(row), "{row:?} is not in\n{unfolded}");
+    }
+    assert!(text.contains("state was not recorded in those trials"), "{text}");
+    // The four first reboots are told twice, and counted once.
+    assert!(!unfolded.contains("11/13"), "{unfolded}");
+    let alone = jetfault(&["report", "results/bnb-1936"]);
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("was corrected later, by bnb-1936-correction-001"));
+}
+
+#[test]
 fn the_predicted_peak_separates_the_order_that_faulted_and_the_unknown_state_is_said() {
     let said = compare(&["bnb-1936"], &["--covariates", "--cell", "version=0.46.1"]);
     // Of 27 single knobs two were killed, and are in no rate.

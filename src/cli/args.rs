@@ -13,14 +13,14 @@ pub use trying::TryArgs;
 
 /// Reproduces, explains and bisects faults on NVIDIA Jetson boards, and says no more than the data supports.
 #[derive(Debug, Parser)]
-#[command(name = "jetfault", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "jetfault", version, max_term_width = 100)]
 #[command(
-    after_help = "Begin with:\n  jetfault try -- COMMAND ARGS   your own program, as often as you like\n  jetfault run quickstart        a tour without a GPU, in seconds\n  jetfault report                what it found\n  jetfault explain baseline      why a trial got its verdict\n\nExit codes: 0 no fault · 1 fault found · 2 usage or matrix · 3 undecided ·\n4 machine unfit · 5 held by another jetfault · 6 journal damaged · 70 bug ·\n128+n signal"
+    after_help = "Begin with:\n  jetfault                       this machine, its last run, what may come next\n  jetfault try -- COMMAND ARGS   your own program, as often as you like\n  jetfault run quickstart        a tour without a GPU, in seconds\n  jetfault report                what it found\n  jetfault explain baseline      why a trial got its verdict\n\nExit codes: 0 no fault · 1 fault found · 2 usage or matrix · 3 undecided ·\n4 machine unfit · 5 held by another jetfault · 6 journal damaged · 70 bug ·\n128+n signal"
 )]
 pub struct Cli {
-    /// What to do.
+    /// What to do; without a word it says what this machine is, what ran last and what may come next.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
     /// What every command understands.
     #[command(flatten)]
     pub global: Global,
@@ -92,9 +92,11 @@ pub enum Command {
     #[command(after_help = "Examples:\n  jetfault resume              the latest run\n  jetfault resume bnb-1936-002")]
     Resume(ResumeArgs),
     /// Where a run stands, what comes next, and why it waits
-    #[command(after_help = "Example:\n  jetfault status --format json")]
+    #[command(
+        after_help = "Examples:\n  jetfault status\n  jetfault status --follow      a table that is drawn anew; Ctrl-C ends it\n  jetfault status --format json"
+    )]
     Status(StatusArgs),
-    /// Finish the current trial, put back what was changed, then stop; the boot service goes
+    /// Finish the current trial, put back what was changed, remove the boot service, then stop
     #[command(after_help = "Example:\n  jetfault stop")]
     Stop(StopArgs),
     /// Install the boot service, which carries a run on after each boot; `run` does so itself where it needs boots
@@ -107,11 +109,13 @@ pub enum Command {
     Disarm(DisarmArgs),
     /// Why a trial got its verdict: facts, rule, what was missing
     #[command(
-        after_help = "Examples:\n  jetfault explain c-0123456789abcdef-r001-a1\n  jetfault explain quickstart-001 c-0123\n  jetfault explain sequence=CBA                lists the trials of a cell that has several"
+        after_help = "Examples:\n  jetfault explain c-0123456789abcdef-r001-a1\n  jetfault explain quickstart-001 c-0123\n  jetfault explain sequence=CBA            lists the trials, if there are several"
     )]
     Explain(ExplainArgs),
-    /// Tallies and rates with their intervals
-    #[command(after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md")]
+    /// What a run found: tallies, rates with their intervals, faults; with --format md a bug report to paste
+    #[command(
+        after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md\n  jetfault report bnb-1936-001 bnb-1936-002 --format md    both together"
+    )]
     Report(ReportArgs),
     /// Whether a level of a factor makes a difference, with a guard against whatever else differs
     #[command(
@@ -166,8 +170,8 @@ pub enum Command {
 /// Which matrix, and what is changed in it.
 #[derive(Debug, Default, Args)]
 pub struct MatrixArgs {
-    /// Path of a matrix file, or the name of a shipped one such as quickstart, command, bnb-1936 or edge-llm-nvfp4; a name
-    /// that is none lists them
+    /// Path of a matrix file, or the name of a shipped one such as quickstart, command, bnb-1936 or edge-llm-nvfp4; an
+    /// unknown name lists them
     pub matrix: String,
     /// Only cells with these levels: axis=level,…, or a label such as baseline; may be repeated
     #[arg(long, value_name = "AXIS=LEVEL,…")]
@@ -422,6 +426,9 @@ pub struct ResumeArgs {
 pub struct StatusArgs {
     /// The run: an id, a unique beginning of one, or a path [default: the latest]
     pub run: Option<String>,
+    /// Show it anew whenever it changes, until the run is over or Ctrl-C; into a pipe, a line for each change
+    #[arg(short, long)]
+    pub follow: bool,
     /// Directory of systemd's units in which the boot service may be [default: /etc/systemd/system]
     #[arg(long, value_name = "DIR")]
     pub unit_dir: Option<PathBuf>,
@@ -477,8 +484,9 @@ pub struct ExplainArgs {
 /// `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The run: an id, a unique beginning of one, or a path [default: the latest]
-    pub run: Option<String>,
+    /// The run: an id, a unique beginning of one, or a path; several with --format md [default: the latest]
+    #[arg(value_name = "RUN")]
+    pub runs: Vec<String>,
     /// How intervals are made: clopper-pearson, confidence-sequence, wilson or jeffreys [default: clopper-pearson where
     /// the number of trials was fixed in advance and is reached, else confidence-sequence, which may be looked at often]
     #[arg(long, value_name = "METHOD")]
@@ -486,6 +494,9 @@ pub struct ReportArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
+    /// With --format md: keep names of boards, users and hosts, serial numbers and addresses
+    #[arg(long)]
+    pub no_redact: bool,
 }
 
 /// `compare`.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::cli::exit::Exit;
 use crate::cli::output;
+use crate::cli::render::{Colour, Style};
 use crate::decide::plan::PlanError;
 
 /// An error that ends a command.
@@ -54,16 +55,17 @@ impl Failure {
         said
     }
 
-    /// Prints it to standard error.
-    pub fn print(&self) {
+    /// Prints it to standard error, with colours if `style` has some.
+    pub fn print(&self, style: &Style) {
         // The problems of a matrix bring their own word for how grave each is.
         let is_list = matches!(self.error.downcast_ref(), Some(PlanError::Matrix(_)));
         let mark = if is_list { "" } else { "error: " };
         for (number, words) in self.sentences().into_iter().enumerate() {
-            output::say(format_args!("{}{words}", if number == 0 { mark } else { "  caused by: " }));
+            let before = if number == 0 { style.paint(Colour::Red, mark) } else { "  caused by: ".to_owned() };
+            output::say(format_args!("{before}{words}"));
         }
         if let Some(hint) = &self.hint {
-            output::say(format_args!("hint: {hint}"));
+            output::say(format_args!("{}{hint}", style.paint(Colour::Bold, "hint: ")));
         }
     }
 }

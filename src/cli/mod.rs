@@ -32,6 +32,12 @@ pub mod boots;
 
 pub mod read;
 
+pub mod issue;
+
+pub mod follow;
+
+pub mod home;
+
 pub mod compare;
 
 pub mod nightly;
@@ -54,12 +60,12 @@ use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use crate::cli::args::{Cli, Command, Global};
 use crate::cli::errors::Outcome;
 use crate::cli::exit::Exit;
+use crate::cli::render::{COLUMNS_DEFAULT, Style};
 use crate::model::matrix::json_schema;
 use crate::model::outcome::PeakMemory;
 use crate::model::settings::Settings;
@@ -86,7 +92,7 @@ fn gpu_check_main() -> ExitCode {
     match doctor::gpu_check() {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            failure.print();
+            failure.print(&Style::default());
             failure.exit.into()
         }
     }
@@ -103,11 +109,6 @@ fn people_main(args: &[OsString]) -> ExitCode {
 fn answer(args: &[OsString]) -> Exit {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(error) if error.kind() == ErrorKind::MissingSubcommand => {
-            // With a default from the environment, clap takes an empty command line for a wrong one.
-            eprint!("{}", Cli::command().render_help());
-            return Exit::Usage;
-        }
         Err(error) => {
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
             // Nobody may be reading; then there is nothing to tell.
@@ -120,7 +121,12 @@ fn answer(args: &[OsString]) -> Exit {
     match bug {
         Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {
-            failure.print();
+            let style = if output::colours(&cli.global, &io::stderr()) {
+                Style::coloured(COLUMNS_DEFAULT)
+            } else {
+                Style::default()
+            };
+            failure.print(&style);
             failure.exit
         }
         Err(_) => {
@@ -134,7 +140,8 @@ fn answer(args: &[OsString]) -> Exit {
 
 fn perform(cli: &Cli) -> Outcome {
     let global = &cli.global;
-    match &cli.command {
+    let Some(command) = &cli.command else { return home::home(global) };
+    match command {
         Command::Try(args) => trying::trying(args, global),
         Command::Run(args) => run::run(args, global),
         Command::Plan(args) => plan::plan(args, global),

@@ -8,7 +8,7 @@ use crate::cli::args::{DataFormat, ExplainArgs, Global, ReportArgs, ReportFormat
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::run::{machine_dirs, run_failure};
-use crate::cli::{campaign, locate, output, render};
+use crate::cli::{campaign, follow, issue, locate, output, render};
 use crate::decide::agenda::{Agenda, CellHere};
 use crate::decide::explain::ExplainFold;
 use crate::decide::plan::Plan;
@@ -16,7 +16,7 @@ use crate::decide::report::{Report, Standing};
 use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::IllegalEvent;
 use crate::decide::stats::Method;
-use crate::decide::status::{Harness, StatusFold};
+use crate::decide::status::{Harness, Status, StatusFold};
 use crate::decide::stopping::End;
 use crate::model::evidence::Fact;
 use crate::model::ids::{ContentDigest, TrialId};
@@ -34,11 +34,28 @@ use crate::perform::store::{ResultsDir, RunDir, names};
 /// # Errors
 /// See [`Failure`].
 pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
-    let (_, run) = locate::run(global, args.run.as_deref())?;
-    let report = make_report(&run, args.interval)?;
+    let runs = match &args.runs[..] {
+        [] => vec![locate::run(global, None)?.1],
+        named => named.iter().map(|run| Ok(locate::run(global, Some(run))?.1)).collect::<Result<Vec<_>, Failure>>()?,
+    };
+    if args.format == ReportFormat::Md {
+        let (text, reports) = issue::make(&runs, args, global)?;
+        output::print(text.as_bytes())?;
+        return Ok(worst(reports.iter().map(exit_of)));
+    }
+    let [run] = &runs[..] else {
+        return Err(Failure::words(Exit::Usage, format!("{} runs, and this format is of one", runs.len()))
+            .hint("--format md takes several runs together; else name one"));
+    };
+    let corrections = issue::corrected_by(run)?;
+    if let (false, Some(_)) = (global.quiet, corrections.first()) {
+        let ids: Vec<&str> = corrections.iter().map(|run| run.id.as_str()).collect();
+        output::say(format_args!("warning: what {} tells was corrected later, by {}", run.id, ids.join(", ")));
+    }
+    let report = make_report(run, args.interval)?;
     match args.format {
         ReportFormat::Text => output::print(render::report(&report, &output::style(global)).as_bytes())?,
-        ReportFormat::Md => output::print(render::markdown(&report).as_bytes())?,
+        ReportFormat::Md => unreachable!("handled above"),
         ReportFormat::Json => output::print(&report.to_json())?,
     }
     Ok(exit_of(&report))
@@ -50,11 +67,36 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
 /// See [`Failure`].
 pub fn status(args: &StatusArgs, global: &Global) -> Outcome {
     let (results, run) = locate::run(global, args.run.as_deref())?;
-    let read = Read::open(&run)?;
+    if args.follow {
+        return follow::follow(&results, &run, args, global);
+    }
+    let status = make_status(&results, &run, args, global, |_, _| {})?;
+    match args.format {
+        DataFormat::Text => output::print(render::status(&status, &output::style(global)).as_bytes())?,
+        DataFormat::Json => output::print(&status.to_json())?,
+    }
+    Ok(Exit::Done)
+}
+
+/// Where `run` stands; each record is shown to `each` on the way.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn make_status(
+    results: &ResultsDir,
+    run: &RunDir,
+    args: &StatusArgs,
+    global: &Global,
+    mut each: impl FnMut(&Plan, &Record),
+) -> Result<Status, Failure> {
+    let read = Read::open(run)?;
     let mut fold = StatusFold::new(&read.plan, &read.agenda).by(args.interval);
-    read.records(&run, |record| fold.apply(&record))?;
+    read.records(run, |record| {
+        each(&read.plan, &record);
+        fold.apply(&record)
+    })?;
     let here = Sysroot::new(global.sysroot.clone()).boot_id().ok();
-    let mut status = fold.finish(here.as_ref(), harness(&results));
+    let mut status = fold.finish(here.as_ref(), harness(results));
     if !status.standing.is_final() {
         let units = UnitDir::new(&Sysroot::new(global.sysroot.clone()), args.unit_dir.as_deref());
         let armed =
@@ -63,11 +105,7 @@ pub fn status(args: &StatusArgs, global: &Global) -> Outcome {
         status.trouble = Trouble::new(&machine_dirs()).of(&run.path);
         status.waits = hold_of(&run.path).filter(|_| status.harness != Harness::Absent).or(status.waits);
     }
-    match args.format {
-        DataFormat::Text => output::print(render::status(&status, &output::style(global)).as_bytes())?,
-        DataFormat::Json => output::print(&status.to_json())?,
-    }
-    Ok(Exit::Done)
+    Ok(status)
 }
 
 /// `jetfault explain [RUN] TRIAL`.
@@ -234,7 +272,9 @@ pub(super) fn words_of(facts: MachineFacts) -> BTreeMap<String, String> {
         Fact::Absent | Fact::Denied(_) | Fact::Garbled(_) => None,
     });
     let memory = format!("{:.1} GB", facts.memory_bytes as f64 / 1e9);
-    known.chain([("memory".to_owned(), memory), ("cpus".to_owned(), facts.cpus.to_string())]).collect()
+    // A captured tree does not tell how many there are.
+    let cpus = (facts.cpus > 0).then(|| ("cpus".to_owned(), facts.cpus.to_string()));
+    known.chain([("memory".to_owned(), memory)]).chain(cpus).collect()
 }
 
 /// What the results of a run are as an exit code: a measured or injected fault outranks what is undecided.
@@ -258,8 +298,18 @@ fn exit_of(report: &Report) -> Exit {
     }
 }
 
+/// The exit code of several runs together: a fault in any, else undecided if one is.
+fn worst(exits: impl Iterator<Item = Exit>) -> Exit {
+    let rank = |exit: &Exit| match exit {
+        Exit::FaultFound => 2,
+        Exit::Undecided => 1,
+        _ => 0,
+    };
+    exits.max_by_key(rank).unwrap_or(Exit::Done)
+}
+
 /// Whether somebody works on a run of `results`: whoever does holds its lock.
-fn harness(results: &ResultsDir) -> Harness {
+pub(super) fn harness(results: &ResultsDir) -> Harness {
     match results.is_held() {
         Some(true) => Harness::Working,
         Some(false) => Harness::Absent,

@@ -7,7 +7,10 @@ mod compare;
 mod doctor;
 mod drill;
 mod explain;
+mod follow;
+mod home;
 mod inspect;
+mod issue;
 mod likeness;
 mod markdown;
 mod nightly;
@@ -23,9 +26,12 @@ pub use compare::{comparisons, comparisons_markdown, covariates, covariates_mark
 pub use doctor::doctor;
 pub use drill::drill;
 pub use explain::explain;
+pub use follow::{Screen, Tally, change, follow, standing_line};
+pub use home::{Home, LastRun, home};
 pub use inspect::inspect;
+pub use issue::{Again, Issue, LINES_MAX, MARKDOWN_BYTES_MAX, issue};
 pub use likeness::{fault_pairs, fault_pairs_markdown};
-pub use markdown::{MARKDOWN_BYTES_MAX, markdown};
+pub use markdown::Safe;
 pub use nightly::night;
 pub use plan::plan;
 pub use rehearsal::rehearsal;
@@ -55,7 +61,7 @@ fn peak_megabytes(peak: &PeakMemory) -> String {
 }
 
 /// Milliseconds in the unit that leaves two to four digits: `87 ms`, `13.2 s`, `4.5 min`, `2.1 h`.
-fn duration(ms: u64) -> String {
+pub(super) fn duration(ms: u64) -> String {
     let seconds = ms as f64 / 1000.0;
     match ms {
         0..1_000 => format!("{ms} ms"),
@@ -65,8 +71,13 @@ fn duration(ms: u64) -> String {
     }
 }
 
+/// `text` in at most `width` characters, the last one an ellipsis if something was cut.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    table::cut(text, width)
+}
+
 /// `1 trial`, `2 trials`.
-fn counted(n: u64, noun: &str) -> String {
+pub(super) fn counted(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 

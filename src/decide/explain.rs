@@ -88,6 +88,8 @@ pub enum RuleTable {
     Boot,
     /// The next step: the trial was never started.
     Step,
+    /// A public report, of which the trial is a transcription.
+    Told,
     /// None of this build's.
     Unknown,
 }
@@ -154,6 +156,9 @@ impl<'a> ExplainFold<'a> {
 pub fn explain(result: &TrialResult, plan: &Plan, evidence: Option<&BootEvidence>) -> Explanation {
     let cell = plan.cell(&result.trial.cell);
     let judgement = result.judgement.clone();
+    // Boots and positions of a transcription are made up, and nothing was seen.
+    let is_told = rule_applied(&result.rule).table == RuleTable::Told;
+    let evidence = evidence.filter(|_| !is_told);
     let (facts, own_rule, would_decide) = match (&result.outcome, evidence) {
         (Some(outcome), _) => {
             let (_, rule) = classify(outcome);
@@ -176,7 +181,7 @@ pub fn explain(result: &TrialResult, plan: &Plan, evidence: Option<&BootEvidence
         trial: result.trial.clone(),
         label: cell.map(|cell| cell.label.clone()),
         provenance: result.started.as_ref().map(|started| started.started.provenance),
-        observed: observed(result, evidence),
+        observed: if is_told { told(result) } else { observed(result, evidence) },
         facts,
         rule: rule_applied(&result.rule),
         counted: judgement.verdict.counted(),
@@ -198,13 +203,26 @@ pub(super) fn rule_applied(label: &str) -> RuleApplied {
     let outcome = OUTCOME_RULES.iter().find(|rule| rule.label == label).map(|rule| (RuleTable::Outcome, rule.because));
     let boot = || BOOT_RULES.iter().find(|rule| rule.label == label).map(|rule| (RuleTable::Boot, rule.because));
     let step = || STEP_RULES.iter().find(|rule| rule.0 == label).map(|rule| (RuleTable::Step, rule.1));
+    let told =
+        || (label == "transcribed").then_some((RuleTable::Told, "a public report says so; nothing was measured"));
     let unknown = (RuleTable::Unknown, "this build has no rule of that name: another version wrote it");
-    let (table, because) = outcome.or_else(boot).or_else(step).unwrap_or(unknown);
+    let (table, because) = outcome.or_else(boot).or_else(step).or_else(told).unwrap_or(unknown);
     RuleApplied { table, label: label.to_owned(), because: because.to_owned() }
+}
+
+/// Why the rule called `label` gives what it gives.
+pub fn rule_because(label: &str) -> String {
+    rule_applied(label).because
 }
 
 fn seen(what: &str, how: impl Into<String>) -> Seen {
     Seen { what: what.to_owned(), how: how.into() }
+}
+
+/// What a public report tells of the start of a trial.
+fn told(result: &TrialResult) -> Vec<Seen> {
+    let start = result.started.as_ref().and_then(|start| start.started.conditions.start.as_ref());
+    start.iter().flat_map(|start| &start.because).map(|words| seen("start state", words.as_str())).collect()
 }
 
 fn observed(result: &TrialResult, evidence: Option<&BootEvidence>) -> Vec<Seen> {
@@ -394,9 +412,9 @@ fn outcome_facts(facts: &OutcomeFacts) -> Vec<Seen> {
     };
     vec![
         seen("ended", ended),
-        seen("ending", ending),
-        seen("word", word),
-        seen("promise", promise),
+        seen("its end", ending),
+        seen("last word", word),
+        seen("what it promised", promise),
         seen("out-of-memory killer took", oom),
         seen("said of the GPU", gpu),
         seen("machine", fitness),

@@ -285,6 +285,19 @@ fn axis_row(axis: &str, base: &Arm<'_>, levels: &[&CellReport]) -> Hypothesis {
         );
         return row(status, words);
     }
+    // A level that faults too, and surely less often, is no proof of the contrary.
+    let rarer = arms.iter().filter(|arm| arm.counts.observed() < base.counts.observed());
+    let rarest = rarer.min_by(|a, b| difference(a).total_cmp(&difference(b))).filter(|arm| difference(arm) <= ALPHA);
+    if let Some(arm) = rarest {
+        let words = format!(
+            "{} at {}, {} in the baseline, p = {:.3}",
+            shown(arm.counts),
+            arm.cell.levels.get(axis).map(String::as_str).unwrap_or_default(),
+            shown(base.counts),
+            difference(arm)
+        );
+        return row(Status::Supported, words);
+    }
     let is_same = arms.iter().all(|arm| arm.signature.is_some() && arm.signature == base.signature);
     let least = arms
         .iter()

@@ -77,4 +77,6 @@ pub mod status;
 
 pub mod compare;
 
+pub mod brief;
+
 pub mod checkpoint;

@@ -17,7 +17,7 @@ use crate::decide::step::{Step, decide};
 use crate::model::ids::{BootId, CellId, RunId, TrialId};
 use crate::model::journal::{Event, Record};
 use crate::model::units::WallTime;
-use crate::model::verdict::{Provenance, StageName, Verdict};
+use crate::model::verdict::{Judgement, Provenance, StageName, Verdict};
 
 /// Name and version of the format of a status.
 pub const STATUS_SCHEMA: &str = "jetfault.status/1";
@@ -58,6 +58,9 @@ pub struct Status {
     /// The last verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastVerdict>,
+    /// That the run was last at work in another boot than the one from which it is looked at, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<String>,
     /// How this boot came about, if the run has something to say about that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
@@ -141,6 +144,9 @@ pub struct LastVerdict {
     pub label: String,
     /// The verdict.
     pub verdict: Verdict,
+    /// What it rests on, in words: where it happened, the cause, the rule; empty for a pass.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub evidence: String,
     /// When, for people.
     pub wall: WallTime,
 }
@@ -230,8 +236,9 @@ impl<'a> StatusFold<'a> {
                 self.stray.get_or_insert(stray);
             }
             let label = self.label(&result.trial.cell);
+            let evidence = evidence_words(&result.judgement, &result.rule);
             let (trial, verdict) = (result.trial, result.judgement.verdict);
-            self.last = Some(LastVerdict { trial, label, verdict, wall: record.wall });
+            self.last = Some(LastVerdict { trial, label, verdict, evidence, wall: record.wall });
         }
         Ok(())
     }
@@ -283,6 +290,7 @@ impl<'a> StatusFold<'a> {
             (_, _, Some(boot)) => self.in_words(&decide(&self.state, &self.agenda_as_opened(), boot)),
         };
         let waits = self.waits(&standing, harness, here);
+        let elsewhere = self.elsewhere(here, harness, &standing);
         let name = run.as_ref().map_or_else(String::new, |run| format!(" {run}"));
         let is_over = standing.is_final();
         let report = {
@@ -301,6 +309,7 @@ impl<'a> StatusFold<'a> {
             trials: trials_done(self.plan, &cells, is_over),
             open,
             last: self.last,
+            elsewhere,
             boot: self.boot,
             armed: None,
             trouble: None,
@@ -330,6 +339,16 @@ impl<'a> StatusFold<'a> {
             running: open.running,
             stage: open.stage.clone(),
             for_ms: self.open_ms.1.saturating_sub(self.open_ms.0),
+        })
+    }
+
+    /// A board that went down and has not gone on, or one that is looked at from another machine.
+    fn elsewhere(&self, here: Option<&BootId>, harness: Harness, standing: &Standing) -> Option<String> {
+        let (here, boot) = (here?, self.state.boot.as_ref()?);
+        let is_told = here != boot && harness != Harness::Working && !standing.is_final();
+        is_told.then(|| {
+            let short = |boot: &BootId| boot.as_str().get(..8).unwrap_or_default().to_owned();
+            format!("last heard of in boot {}, this is boot {}: it has not gone on here yet", short(boot), short(here))
         })
     }
 
@@ -372,6 +391,22 @@ impl<'a> StatusFold<'a> {
             Step::Over => "nothing: the run is over".to_owned(),
         }
     }
+}
+
+/// What a verdict other than a pass rests on: `at C.forward or later, cause undetermined: silent: nothing says why (rule no-news)`.
+pub fn evidence_words(judgement: &Judgement, rule: &str) -> String {
+    if judgement.verdict == Verdict::Pass {
+        return String::new();
+    }
+    let mut words = Vec::new();
+    if let Some(stage) = &judgement.stage {
+        let later = if judgement.unrecorded_ms.is_some() { " or later" } else { "" };
+        words.push(format!("at {stage}{later}"));
+    }
+    words.extend(judgement.cause.map(|cause| format!("cause {}", cause.as_str())));
+    words.extend(judgement.detail.clone());
+    words.push(format!("rule {rule}"));
+    words.join(", ")
 }
 
 fn status_of(cell: &CellReport, report: &Report) -> CellStatus {

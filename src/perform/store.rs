@@ -41,6 +41,8 @@ pub mod names {
     pub const PREFILL: &str = "prefill";
     /// The output of what was asked of a trial's server, in the trial's directory.
     pub const REQUESTS: &str = "requests";
+    /// Which runs correct this one, one id a line; a person writes it, reports read it.
+    pub const CORRECTED_BY: &str = "corrected-by";
     /// A file that stops everything while it is there (results directory) or once (run directory).
     pub const STOP: &str = "STOP";
 }

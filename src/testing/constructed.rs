@@ -21,6 +21,7 @@ use crate::model::journal::{
 use crate::model::matrix::parse;
 use crate::model::outcome::{Exit, LastReply, Outcome, PeakMemory};
 use crate::model::protocol::{Failure, FailureKind};
+use crate::model::start_state::{ColdProof, StartState};
 use crate::model::units::{UptimeMs, WallTime};
 use crate::model::verdict::{Provenance, Role, StageName};
 
@@ -240,7 +241,7 @@ impl<'p> Journal<'p> {
             position: self.state.position,
             provenance: (self.provenance)(label),
             launcher: Launcher::Service,
-            conditions: Conditions::default(),
+            conditions: self.conditions(),
         };
         self.write(Event::Started(started));
         self.pass_time(250);
@@ -274,6 +275,23 @@ impl<'p> Journal<'p> {
                 true
             }
         }
+    }
+
+    /// The first trial of a boot is cold, the others come after it.
+    fn conditions(&self) -> Conditions {
+        let (cold, rule) = match self.state.position {
+            0 => (ColdProof::Consistent, "no-trace"),
+            _ => (ColdProof::Not, "ours-before"),
+        };
+        let start = StartState {
+            cold,
+            rule: rule.into(),
+            because: Vec::new(),
+            warmed_by: self.state.warmth.by.clone(),
+            gpu_active_ms: None,
+            services: Vec::new(),
+        };
+        Conditions { start: Some(start), ..Conditions::default() }
     }
 
     fn evidence(&mut self) -> EvidenceSummary {

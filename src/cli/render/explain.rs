@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::one_line;
 use super::style::{Colour, Style, wrap};
 use crate::decide::explain::{Explanation, RuleTable, Seen};
-use crate::model::verdict::Counted;
+use crate::model::verdict::{Counted, RebootCause};
 
 /// The explanation as text.
 pub fn explain(explanation: &Explanation, style: &Style) -> String {
@@ -16,30 +16,51 @@ pub fn explain(explanation: &Explanation, style: &Style) -> String {
     let _ = writeln!(out, "{}", style.paint(Colour::Bold, trial.to_string().as_str()));
     let text = format!("{}, round {}, attempt {}{source}", one_line(label), trial.round, trial.attempt);
     wrap(&mut out, "", &text, style.columns());
-    seen(&mut out, style, "observed", &explanation.observed);
-    seen(&mut out, style, "facts", &explanation.facts);
-    let table = match explanation.rule.table {
-        RuleTable::Outcome => " (of the outcome)",
-        RuleTable::Boot => " (across a boot)",
-        RuleTable::Step => " (of the next step)",
-        RuleTable::Unknown => "",
+    let (colour, counted) = match explanation.counted {
+        Counted::Clean => (Colour::Green, "counted as clean"),
+        Counted::Fault => (Colour::Red, "counted as a fault"),
+        Counted::Excluded => (Colour::Yellow, "in no rate"),
     };
-    let rule = format!("rule {}{table}", explanation.rule.label);
-    let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, &rule));
+    let _ = writeln!(out, "{}", style.paint(colour, &format!("{}: {counted}", verdict_words(explanation))));
+    let mut step = 0;
+    let mut heading = |out: &mut String, text: &str| {
+        step += 1;
+        let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, &format!("{step}. {text}")));
+    };
+    if !explanation.observed.is_empty() {
+        heading(&mut out, "what was observed");
+        seen(&mut out, style, &explanation.observed);
+    }
+    if !explanation.facts.is_empty() {
+        heading(&mut out, "what that comes to: the facts that decide");
+        seen(&mut out, style, &explanation.facts);
+    }
+    let table = match explanation.rule.table {
+        RuleTable::Outcome => "of the outcome",
+        RuleTable::Boot => "across a boot",
+        RuleTable::Step => "of the next step",
+        RuleTable::Told => "of a transcription",
+        RuleTable::Unknown => "of no table of this build",
+    };
+    heading(&mut out, &format!("the rule that fits them: {} ({table})", explanation.rule.label));
     wrap(&mut out, "  because ", &explanation.rule.because, style.columns());
     if let Some(other) = &explanation.disagreement {
         let text = format!("this build would apply {other}: another version judged this trial");
         wrap(&mut out, "  but ", &text, style.columns());
     }
+    heading(&mut out, &format!("the verdict: {}", verdict_words(explanation)));
     verdict(&mut out, explanation, style);
     if !explanation.missing.is_empty() {
-        let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, "missing"));
+        let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, "what was not there to be read"));
         for missing in &explanation.missing {
             wrap(&mut out, "  - ", &one_line(missing), style.columns());
         }
     }
     if !explanation.would_decide.is_empty() {
-        let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, "would have decided otherwise"));
+        let is_open =
+            explanation.judgement.cause == Some(RebootCause::Undetermined) || explanation.counted == Counted::Excluded;
+        let text = if is_open { "what would have decided it" } else { "what would have decided otherwise" };
+        let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, text));
         for would in &explanation.would_decide {
             let rule = would.rule.as_ref().map(|rule| format!(" (rule {rule})")).unwrap_or_default();
             wrap(&mut out, "  - ", &format!("{} → {}{rule}", would.known, would.then), style.columns());
@@ -48,11 +69,14 @@ pub fn explain(explanation: &Explanation, style: &Style) -> String {
     out
 }
 
-fn seen(out: &mut String, style: &Style, heading: &str, seen: &[Seen]) {
-    if seen.is_empty() {
-        return;
-    }
-    let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, heading));
+/// `reboot, cause undetermined`.
+fn verdict_words(explanation: &Explanation) -> String {
+    let judgement = &explanation.judgement;
+    let cause = judgement.cause.map(|cause| format!(", cause {}", cause.as_str())).unwrap_or_default();
+    format!("{}{cause}", judgement.verdict)
+}
+
+fn seen(out: &mut String, style: &Style, seen: &[Seen]) {
     let width = seen.iter().map(|seen| seen.what.chars().count()).max().unwrap_or(0);
     for seen in seen {
         wrap(out, &format!("  {:<width$}  ", seen.what), &one_line(&seen.how), style.columns());
@@ -61,14 +85,6 @@ fn seen(out: &mut String, style: &Style, heading: &str, seen: &[Seen]) {
 
 fn verdict(out: &mut String, explanation: &Explanation, style: &Style) {
     let judgement = &explanation.judgement;
-    let cause = judgement.cause.map(|cause| format!(", cause {}", cause.as_str())).unwrap_or_default();
-    let (colour, counted) = match explanation.counted {
-        Counted::Clean => (Colour::Green, "counted as clean"),
-        Counted::Fault => (Colour::Red, "counted as a fault"),
-        Counted::Excluded => (Colour::Yellow, "in no rate"),
-    };
-    let text = format!("verdict {}{cause}: {counted}", judgement.verdict);
-    let _ = writeln!(out, "\n{}", style.paint(colour, &text));
     wrap(out, "  ", &format!("meaning: {}", judgement.verdict.meaning()), style.columns());
     if let Some(detail) = &judgement.detail {
         wrap(out, "  ", &format!("detail: {}", one_line(detail)), style.columns());

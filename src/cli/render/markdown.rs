@@ -1,232 +1,70 @@
-//! The report in Markdown, to paste into a bug report: it renders on GitHub and stays below its limit.
+//! Markdown that a bug tracker renders: what comes from outside is made harmless, and what must not be seen is replaced.
 //!
-//! Whatever comes from outside stands in code spans, where no mark-up, mention or issue number is read into it.
+//! Whatever comes from outside stands in code spans and code blocks, where no mark-up, mention, link or issue number is
+//! read into it; where it stands in a sentence of ours, every mark is escaped and every automatic link is broken.
 
-use std::fmt::Write;
-
-use super::report::{chosen, persistence, reasons, signature_words, standing};
-use super::{counted, duration, megabytes, one_line, peak_megabytes, source, surprise};
-use crate::decide::report::{CellReport, Durations, Report, Sampled};
-
-/// The longest a text may be: GitHub takes 65,536 characters in an issue or a comment, and some stay for the author.
-pub const MARKDOWN_BYTES_MAX: usize = 60_000;
-
-/// How much of it the table of cells may take; the rest is for faults and for what was not tested.
-const CELLS_BYTES_MAX: usize = 36_000;
-
-/// How much may be used when the list of faults ends.
-const FAULTS_BYTES_MAX: usize = 50_000;
+use super::one_line;
+use super::table::cut;
 
 /// The longest text from outside in one place, in characters.
 const SPAN_CHARS_MAX: usize = 200;
 
-/// The report as Markdown.
-pub fn markdown(report: &Report) -> String {
-    let mut out = String::new();
-    head(&mut out, report);
-    cells(&mut out, report);
-    decided(&mut out, report);
-    faults(&mut out, report);
-    untested(&mut out, report);
-    hypotheses(&mut out, report);
-    out
+/// What stands between a mark and what would make it a link: GitHub looks for mentions, issues and addresses in the text
+/// that is shown, so an escaped character alone does not keep it from that.
+const LINK_BREAK: &str = "&#8203;";
+
+/// Writes text from outside.
+pub struct Safe<'r> {
+    redact: &'r mut dyn FnMut(&str) -> String,
 }
 
-/// What the run says of the usual explanations, as far as there is room.
-fn hypotheses(out: &mut String, report: &Report) {
-    if report.hypotheses.is_empty() {
-        return;
+impl<'r> Safe<'r> {
+    /// A writer that shows texts as `redact` leaves them.
+    pub fn new(redact: &'r mut dyn FnMut(&str) -> String) -> Self {
+        Self { redact }
     }
-    out.push_str("\n| explanation | | evidence | trials |\n|---|---|---|---|\n");
-    for row in &report.hypotheses {
-        let line = format!("| {} | {} | {} | {} |\n", prose(&row.what), row.status, prose(&row.evidence), row.trials);
-        if out.len() + line.len() > MARKDOWN_BYTES_MAX {
-            return;
-        }
-        out.push_str(&line);
-    }
-}
 
-fn decided(out: &mut String, report: &Report) {
-    let mut left = report.decisions.len();
-    for decision in &report.decisions {
-        if out.len() > CELLS_BYTES_MAX {
-            let _ = writeln!(out, "- … and {left} more decisions");
-            break;
-        }
-        let label = if decision.other.is_some() { String::new() } else { format!("{}: ", code(&decision.label)) };
-        let _ = writeln!(out, "- {label}{}", prose(&decision.text));
-        left -= 1;
+    /// `text` without what must not be seen.
+    pub(super) fn bare(&mut self, text: &str) -> String {
+        (self.redact)(text)
     }
-    if !report.decisions.is_empty() {
-        out.push('\n');
-    }
-}
 
-fn head(out: &mut String, report: &Report) {
-    let run = &report.run;
-    let _ = writeln!(out, "## jetfault: {}\n", code(run.id.as_str()));
-    for headline in &report.headlines {
-        let _ = writeln!(out, "**{}**\n", prose(&headline.text));
+    /// `text` as a code span; see [`code`].
+    pub(super) fn code(&mut self, text: &str) -> String {
+        code(&self.bare(text))
     }
-    for control in &report.controls_failed {
-        let _ =
-            writeln!(out, "{} did not give what it must: the cells that lean on it are undecided.\n", code(control));
-    }
-    if let Some(warning) = persistence(run.persistence) {
-        let _ = writeln!(out, "{warning}.\n");
-    }
-    let mut facts = vec![
-        format!("matrix {} ({})", code(&report.matrix.name), code(&report.matrix.digest.as_str()[..12])),
-        prose(&standing(&run.standing)),
-        counted(u64::from(run.boots), "boot"),
-        format!("seed {}", report.matrix.seed),
-    ];
-    facts.extend(report.matrix.overrides.iter().chain(&report.matrix.only).map(|text| code(text)));
-    facts.extend(run.device.as_ref().map(|device| format!("device {}", code(device.as_str()))));
-    if !run.tool.is_empty() {
-        facts.push(format!("jetfault {}", code(&run.tool)));
-    }
-    facts.extend(run.machine.iter().map(|(name, value)| format!("{} {}", prose(name), code(value))));
-    let _ = writeln!(out, "{}\n", facts.join(" · "));
-}
 
-fn cells(out: &mut String, report: &Report) {
-    let (cells, mut left_out) = chosen(&report.cells, usize::from(u16::MAX));
-    let rows: Vec<(&CellReport, Vec<String>)> = {
-        // Where not everything fits, faulty and short cells come before others, still in the order of the plan.
-        let mut limit = cells.len();
-        loop {
-            let (some, more) = chosen(&report.cells, limit);
-            let rows: Vec<_> = some.iter().map(|cell| (*cell, rows_of(cell))).collect();
-            let bytes: usize = rows.iter().flat_map(|(_, rows)| rows).map(|row| row.len() + 1).sum();
-            if bytes <= CELLS_BYTES_MAX || limit == 0 {
-                left_out = left_out.max(more);
-                break rows;
-            }
-            limit = (limit * CELLS_BYTES_MAX / bytes).min(limit - 1);
-        }
-    };
-    out.push_str("| cell | faults | time, median (range) | peak, predicted (MB) | notes |\n");
-    out.push_str("|---|---|---|---|---|\n");
-    for row in rows.iter().flat_map(|(_, rows)| rows) {
-        let _ = writeln!(out, "{row}");
+    /// `text` in a sentence; see [`prose`].
+    pub(super) fn prose(&mut self, text: &str) -> String {
+        prose(&self.bare(text))
     }
-    if left_out > 0 {
-        let _ =
-            writeln!(out, "\n{} more are left out here; the JSON report has them.", counted(left_out as u64, "cell"));
-    }
-    out.push('\n');
-}
 
-fn rows_of(cell: &CellReport) -> Vec<String> {
-    if cell.samples.is_empty() {
-        return vec![format!(
-            "| {} | not tested | | {} | {} |",
-            code(&cell.label),
-            peak(cell, None),
-            notes(cell, None)
-        )];
-    }
-    let row = |sampled: &Sampled| {
-        format!(
-            "| {} | {} | {} | {} | {} |",
-            code(&cell.label),
-            sampled.rate,
-            sampled.clean_ms.or(sampled.fault_ms).map_or_else(String::new, range),
-            peak(cell, Some(sampled)),
-            notes(cell, Some(sampled))
-        )
-    };
-    cell.samples.iter().map(row).collect()
-}
-
-fn range(durations: Durations) -> String {
-    let Durations { trials, median, shortest, longest } = durations;
-    match trials {
-        1 => duration(median),
-        _ if duration(shortest) == duration(longest) => duration(median),
-        _ => format!("{} ({}–{})", duration(median), duration(shortest), duration(longest)),
+    /// `text` as a code block of at most `bytes`, cut at the end of a line.
+    pub(super) fn block(&mut self, language: &str, text: &str, bytes: usize) -> String {
+        let text = self.bare(text);
+        let (kept, is_cut) = head(&text, bytes);
+        let kept: String =
+            kept.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { ' ' } else { c }).collect();
+        let longest = kept.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+        let fence = "`".repeat((longest + 1).max(3));
+        let more = if is_cut { "\n… cut here" } else { "" };
+        format!("{fence}{language}\n{}{more}\n{fence}\n", kept.trim_end_matches('\n'))
     }
 }
 
-fn peak(cell: &CellReport, sampled: Option<&Sampled>) -> String {
-    let seen = sampled.and_then(|sampled| sampled.peak_memory).map(|peak| peak_megabytes(&peak));
-    let predicted = cell.predicted.as_ref().map(|peak| megabytes(peak.host_plus_reserved_bytes));
-    match (seen, predicted) {
-        (None, None) => String::new(),
-        (Some(seen), None) => seen,
-        (seen, Some(predicted)) => format!("{}, {predicted}", seen.unwrap_or_else(|| "–".to_owned())),
+/// The first lines of `text` that take at most `bytes`, and whether there are more.
+fn head(text: &str, bytes: usize) -> (&str, bool) {
+    if text.len() <= bytes {
+        return (text, false);
     }
-}
-
-fn notes(cell: &CellReport, sampled: Option<&Sampled>) -> String {
-    let mut notes: Vec<String> = Vec::new();
-    if let Some(sampled) = sampled {
-        notes.extend(source(sampled.provenance).map(|source| format!("**{source}**")));
-        notes.extend(sampled.faults.iter().map(|(verdict, count)| format!("{count} {verdict}")));
-    }
-    notes.extend(surprise(cell));
-    if let Some(short) = &cell.short {
-        notes.push(format!("short: {} of {}", short.counted, short.wanted));
-    }
-    notes.extend(cell.excluded.iter().map(|(verdict, count)| format!("{count} {verdict} excluded")));
-    if cell.uncounted.trials > 0 {
-        notes.push(format!("{} uncounted, {} with a fault", cell.uncounted.trials, cell.uncounted.faults));
-    }
-    notes.join(", ")
-}
-
-fn faults(out: &mut String, report: &Report) {
-    let mut is_first = true;
-    for cell in &report.cells {
-        for sampled in &cell.samples {
-            for signed in &sampled.signatures {
-                if std::mem::take(&mut is_first) {
-                    out.push_str("### Faults\n\n");
-                }
-                if out.len() > FAULTS_BYTES_MAX {
-                    out.push_str("- further ones are left out here; the JSON report has them\n\n");
-                    return;
-                }
-                let source = source(sampled.provenance).map(|source| format!(", {source}")).unwrap_or_default();
-                let words = code(&signature_words(signed));
-                let first = code(&signed.first.to_string());
-                let _ = writeln!(out, "- {} × {words} in {}{source}; first {first}", signed.count, code(&cell.label));
-            }
-        }
-    }
-    if !is_first {
-        out.push('\n');
-    }
-}
-
-fn untested(out: &mut String, report: &Report) {
-    out.push_str("### Not tested\n\n");
-    let short = report.cells.iter().filter(|cell| cell.counted() == 0 || cell.short.is_some());
-    let mut is_empty = true;
-    for cell in short {
-        is_empty = false;
-        let counted = match cell.counted() {
-            0 => String::new(),
-            n => format!(" ({n} of {} counted)", cell.wanted),
-        };
-        let line = format!("- {}{counted}: {}\n", code(&cell.label), code(&reasons(cell)));
-        if out.len() + line.len() > MARKDOWN_BYTES_MAX - 100 {
-            out.push_str("- further ones are left out here; the JSON report has them\n");
-            return;
-        }
-        out.push_str(&line);
-    }
-    if is_empty {
-        out.push_str("Every cell has its trials. Whatever is not in the table was not tested.\n");
-    }
+    let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    (&text[..text[..end].rfind('\n').unwrap_or(end)], true)
 }
 
 /// Text from outside as a code span that is safe in a table cell: one line, cut, and fenced with more backticks than it
 /// has in a row.
 pub(super) fn code(text: &str) -> String {
-    let text = super::table::cut(&one_line(text), SPAN_CHARS_MAX).replace('|', "\\|");
+    let text = cut(&one_line(text), SPAN_CHARS_MAX).replace('|', "\\|");
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     let pad = if text.starts_with('`') || text.ends_with('`') || text.is_empty() { " " } else { "" };
@@ -236,17 +74,73 @@ pub(super) fn code(text: &str) -> String {
 /// Text of ours that holds text from outside, with everything escaped that Markdown or GitHub would read into it.
 pub(super) fn prose(text: &str) -> String {
     let mut out = String::new();
+    let mut before = ' ';
     for c in one_line(text).chars() {
         match c {
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' => out.extend(['\\', c]),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
-            // An entity is shown as the character and is not looked at for a mention or an issue.
-            '@' => out.push_str("&#64;"),
-            '#' => out.push_str("&#35;"),
+            '@' | '#' => {
+                out.push(c);
+                out.push_str(LINK_BREAK);
+            }
+            // `https://…`, and `www.…`, which becomes a link by itself.
+            '/' if before == ':' => {
+                out.push_str(LINK_BREAK);
+                out.push(c);
+            }
+            '.' if before.eq_ignore_ascii_case(&'w') => {
+                out.push_str(LINK_BREAK);
+                out.push(c);
+            }
             _ => out.push(c),
         }
+        before = c;
+    }
+    // A list or a heading where a line begins with it.
+    if out.starts_with(['-', '+', '=']) {
+        out.insert(0, '\\');
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_text_is_read_as_markdown_or_becomes_a_link() {
+        for (text, expected) in [
+            ("*a_b* of @somebody, see #1", "\\*a\\_b\\* of @&#8203;somebody, see #&#8203;1"),
+            ("<script>&amp;", "&lt;script&gt;&amp;amp;"),
+            ("see https://example.org", "see https:&#8203;//example.org"),
+            ("www.example.org", "www&#8203;.example.org"),
+            ("- [x] done", "\\- \\[x\\] done"),
+            ("a\n# b\r\n\x1b[31mc", "a #&#8203; b \\[31mc"),
+        ] {
+            assert_eq!(prose(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_code_span_holds_whatever_backticks_there_are() {
+        for (text, expected) in
+            [("plain", "`plain`"), ("a`b``c", "```a`b``c```"), ("`", "`` ` ``"), ("", "`  `"), ("a|b\nc", "`a\\|b c`")]
+        {
+            assert_eq!(code(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_code_block_cannot_be_closed_from_inside_and_is_cut_between_lines() {
+        let mut redact = |text: &str| text.replace("secret", "serial-1");
+        let mut safe = Safe::new(&mut redact);
+        assert_eq!(
+            safe.block("", "```\n</details> secret\n````\n", 1000),
+            "`````\n```\n</details> serial-1\n````\n`````\n"
+        );
+        assert_eq!(safe.block("toml", "one\ntwo\nthree", 9), "```toml\none\ntwo\n… cut here\n```\n");
+        assert_eq!(safe.block("", "ééé", 3), "```\né\n… cut here\n```\n");
+    }
 }

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use super::style::{Colour, Style, wrap};
-use super::table::{Align, Row, elastic, fixed, table};
+use super::table::{Align, Column, Row, elastic, fixed, table};
 use super::{counted, decisions, duration, interval_heading, one_line, report, source};
 use crate::decide::report::Standing;
-use crate::decide::status::{CellStatus, Status};
+use crate::decide::stats::Method;
+use crate::decide::status::{CellStatus, OpenStatus, Status};
 
 /// The most cells that are listed; a terminal has few lines.
 const CELLS_MAX: usize = 100;
@@ -22,20 +23,21 @@ pub fn status(status: &Status, style: &Style) -> String {
     };
     let _ = writeln!(out, "{}", style.paint(colour, &format!("{name}: {standing}")));
     let fact = |out: &mut String, name: &str, text: &str| {
-        wrap(out, &format!("{name:<9}"), &one_line(text), style.columns());
+        wrap(out, &format!("{name:<8} "), &one_line(text), style.columns());
     };
     fact(&mut out, "trials", &trials(status));
-    fact(&mut out, "boots", &format!("{} of {} at most", status.boots, status.boots_max));
-    if let Some(open) = &status.open {
-        let stage = open.stage.as_ref().map(|stage| format!(", at {stage}")).unwrap_or_default();
-        let child = if open.running { "" } else { ", its child not known to run" };
-        let text = format!("{} of {}, {}{stage}{child}", open.trial, open.label, duration(open.for_ms));
+    fact(&mut out, "boots", &boots(status));
+    if let Some(text) = status.open.as_ref().map(open) {
         fact(&mut out, "open", &text);
     }
     if let Some(last) = &status.last {
         fact(&mut out, "last", &format!("{} of {}: {} ({})", last.trial, last.label, last.verdict, last.wall));
+        if !last.evidence.is_empty() {
+            fact(&mut out, "", &last.evidence);
+        }
     }
-    let said = [("boot", &status.boot), ("armed", &status.armed), ("trouble", &status.trouble)];
+    let said =
+        [("boot", &status.boot), ("where", &status.elsewhere), ("armed", &status.armed), ("trouble", &status.trouble)];
     for (name, text) in said.into_iter().filter_map(|(name, text)| Some((name, text.as_ref()?))) {
         fact(&mut out, name, text);
     }
@@ -54,7 +56,21 @@ pub fn status(status: &Status, style: &Style) -> String {
     out
 }
 
-fn trials(status: &Status) -> String {
+/// `14 used, 104 left`.
+pub(super) fn boots(status: &Status) -> String {
+    let left = status.boots_max.saturating_sub(u64::from(status.boots));
+    format!("{} used, {left} left of {} at most", status.boots, status.boots_max)
+}
+
+/// The trial that is open, how long it runs, and where it is.
+pub(super) fn open(open: &OpenStatus) -> String {
+    let stage = open.stage.as_ref().map(|stage| format!(", at {stage}")).unwrap_or_default();
+    let child = if open.running { "" } else { ", its child not known to run" };
+    format!("{} of {}, {}{stage}{child}", open.trial, open.label, duration(open.for_ms))
+}
+
+/// How far it is, and how long the rest may take.
+pub(super) fn trials(status: &Status) -> String {
     let trials = &status.trials;
     let most = if trials.is_limit { "at most " } else { "" };
     let mut text = format!("{} of {most}{} counted", trials.counted, trials.wanted);
@@ -68,13 +84,7 @@ fn trials(status: &Status) -> String {
 }
 
 fn cells(out: &mut String, status: &Status, style: &Style) {
-    let columns = [
-        elastic("cell", 14),
-        fixed("counted", Align::Right),
-        fixed("faults", Align::Right),
-        fixed(interval_heading(status.interval), Align::Right),
-        elastic("notes", 10),
-    ];
+    let columns = columns(status.interval);
     let rows: Vec<Row> = status.cells.iter().take(CELLS_MAX).flat_map(rows_of).collect();
     out.push('\n');
     out.push_str(&table(&columns, &rows, style));
@@ -84,7 +94,24 @@ fn cells(out: &mut String, status: &Status, style: &Style) {
     }
 }
 
-fn rows_of(cell: &CellStatus) -> Vec<Row> {
+/// The columns of the table of cells.
+pub(super) fn columns(interval: Method) -> [Column; 5] {
+    [
+        elastic("cell", 14),
+        fixed("counted", Align::Right),
+        fixed("faults", Align::Right),
+        fixed(interval_heading(interval), Align::Right),
+        elastic("notes", 10),
+    ]
+}
+
+/// How many lines a cell takes.
+pub(super) fn lines_of(cell: &CellStatus) -> usize {
+    cell.rates.len().max(1)
+}
+
+/// The lines of a cell.
+pub(super) fn rows_of(cell: &CellStatus) -> Vec<Row> {
     let mut notes = Vec::new();
     if cell.set_aside {
         notes.push("given up".to_owned());

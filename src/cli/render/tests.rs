@@ -2,11 +2,14 @@
 
 use super::*;
 use crate::decide::agenda::Agenda;
+use crate::decide::brief::{Brief, BriefFold, Excerpt, Line, Subject};
+use crate::decide::compare::RunUnderComparison;
 use crate::decide::explain::{ExplainFold, Explanation, RuleTable};
 use crate::decide::plan::Plan;
 use crate::decide::report::{Report, RunFacts};
+use crate::decide::result::ResultFold;
 use crate::decide::status::{Harness, Status, StatusFold};
-use crate::model::ids::TrialId;
+use crate::model::ids::{ContentDigest, TrialId};
 use crate::model::verdict::Verdict;
 use crate::testing::constructed::{
     BOARD, Fate, Journal, agenda_of, board_provenance, board_script, machine, passes, plan_of,
@@ -37,6 +40,21 @@ impl Board {
         let journal = self.journal(usize::MAX, board_script);
         let run = RunFacts::of("bnb-1936-001".parse().unwrap(), journal.state(), &self.agenda, machine());
         crate::decide::report::report(&self.plan, run, journal.results()).unwrap()
+    }
+
+    /// What its run says together with no other.
+    fn brief(&self) -> Brief {
+        let journal = self.journal(usize::MAX, board_script);
+        let id = "bnb-1936-001".parse().unwrap();
+        let runs = [RunUnderComparison { id, plan: self.plan.clone(), machine: machine() }];
+        let binary = Some(ContentDigest::of(b"binary"));
+        let subjects = [Subject { corrected: false, has_gpu: true, binary, tool: "0.1.0".into() }];
+        let mut fold = BriefFold::new(&runs, &subjects);
+        let mut results = ResultFold::default();
+        for record in &journal.records {
+            fold.add(0, record, results.apply(record).as_ref()).unwrap();
+        }
+        fold.finish(Method::ClopperPearson)
     }
 
     fn fold(&self, journal: &Journal<'_>) -> StatusFold<'_> {
@@ -75,9 +93,36 @@ fn the_report_of_a_board_in_80_columns() {
     assert!(widest(&text) <= 80, "{}", widest(&text));
 }
 
+/// The bug report of these figures, redacted as far as one can be without a machine.
+fn posted(report: Report, brief: &Brief) -> String {
+    let again = Again {
+        command: "jetfault run matrix.toml --cell baseline --trials 9 --allow-reboot".into(),
+        matrix: BOARD.trim_start().to_owned(),
+        program: None,
+    };
+    let reports = [report];
+    let issue = Issue { reports: &reports, brief, corrected_by: &[], again: &again, stderr: &[] };
+    let mut redact = |text: &str| text.replace("5.15.148-tegra", "(redacted)");
+    super::issue(&issue, &mut Safe::new(&mut redact), &|_| "board-1234".into())
+}
+
+/// How many lines stand before the first fold.
+fn unfolded(text: &str) -> usize {
+    text.lines().position(|line| line == "<details>").expect("something folds away")
+}
+
 #[test]
 fn the_report_of_a_board_in_markdown() {
-    insta::assert_snapshot!(markdown(&Board::new().report()));
+    let text = posted(Board::new().report(), &Board::new().brief());
+    insta::assert_snapshot!(text);
+    assert!(unfolded(&text) <= LINES_MAX, "{}", unfolded(&text));
+    let first = text.lines().next().unwrap();
+    assert!(
+        first.starts_with("**7/9 cold starts rebooted (77.8 %, 95 % CI 40.0–97.2 %), died in C.forward"),
+        "{first}"
+    );
+    assert!(!text.contains("orin-a") && !text.contains("5.15.148"), "what must not be seen is not");
+    assert_eq!(text.matches("<details>").count(), text.matches("</details>").count());
 }
 
 #[test]
@@ -210,8 +255,30 @@ fn colour_adds_nothing_but_colour() {
     assert_eq!(bare, report(&report_of_board, &Style::plain(80)));
 }
 
-/// A report of so many cells as no comment can hold, with labels that try to be mark-up.
-fn hostile() -> Report {
+/// A report of so many cells as no comment can hold, with texts that try to be mark-up.
+fn hostile() -> String {
+    let mut brief = Board::new().brief();
+    let text = |n: usize| {
+        format!(
+            "</details> ```` | @somebody #{n} https://example.org <img src=x>\n\n## heading {}",
+            "long ".repeat(300)
+        )
+    };
+    for pool in brief.fails.iter_mut().chain(&mut brief.works) {
+        pool.label = text(1);
+    }
+    brief.binaries = (0..50).flat_map(|_| brief.binaries.clone()).collect();
+    brief.binaries.iter_mut().for_each(|row| row.told = vec![text(2)]);
+    brief.not_shown = (0..50).map(text).collect();
+    brief.shown = (0..50).map(text).collect();
+    let some = brief.excerpts[0].clone();
+    let line = |n| Line { source: "kernel", text: text(n) };
+    brief.excerpts =
+        (0..50).map(|n| Excerpt { lines: vec![line(n), line(n)], label: text(n), ..some.clone() }).collect();
+    posted(hostile_report(), &brief)
+}
+
+fn hostile_report() -> Report {
     let mut report = Board::new().report();
     let few = report.cells.clone();
     report.cells.clear();
@@ -220,29 +287,72 @@ fn hostile() -> Report {
         cell.label = format!("a|b`{n}`` @somebody #{n} <img src=x>\n\n## heading {}", "long ".repeat(80));
         report.cells.push(cell);
     }
-    report.headlines[0].text = "faults in *a_b* of @somebody, see #1 <script>".into();
+    report.run.machine.insert("power|mode".into(), "a|b`c @somebody".into());
     report
 }
 
 #[test]
 fn markdown_fits_a_comment_whatever_the_run() {
-    let text = markdown(&hostile());
+    let text = hostile();
     assert!(text.len() <= MARKDOWN_BYTES_MAX, "{}", text.len());
-    assert!(text.contains("left out here"), "it says so");
-    assert!(text.contains("### Not tested"), "what was not tested is never crowded out");
+    assert!(unfolded(&text) <= LINES_MAX, "{}", unfolded(&text));
+    assert!(text.contains("cells left out here"), "it says so");
+    for part in ["Environment", "All cells", "Evidence", "How to reproduce", "Not tested, not shown"] {
+        assert!(text.contains(&format!("<summary>{part}")), "{part} is crowded out");
+    }
+}
+
+/// `line` without its code spans: what stands between two runs of equally many backticks.
+fn without_code(line: &str) -> String {
+    let (mut out, mut rest) = (String::new(), line);
+    while let Some(at) = rest.find('`') {
+        let ticks = rest[at..].len() - rest[at..].trim_start_matches('`').len();
+        out.push_str(&rest[..at]);
+        rest = &rest[at + ticks..];
+        let mut inside = rest;
+        loop {
+            let Some(close) = inside.find('`') else { panic!("a code span is not closed: {line}") };
+            let run = inside[close..].len() - inside[close..].trim_start_matches('`').len();
+            inside = &inside[close + run..];
+            if run == ticks {
+                break;
+            }
+        }
+        rest = inside;
+    }
+    out + rest
 }
 
 #[test]
 fn nothing_from_outside_is_read_as_markdown() {
-    let text = markdown(&hostile());
-    assert!(text.contains("faults in \\*a\\_b\\* of &#64;somebody, see &#35;1 &lt;script&gt;"), "{}", &text[..500]);
-    let headings: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
-    assert_eq!(headings, ["## jetfault: `bnb-1936-001`", "### Faults", "### Not tested"]);
-    let is_row = |line: &&str| line.starts_with("| `");
-    for row in text.lines().filter(is_row) {
-        let bars = row.matches('|').count() - row.matches("\\|").count();
-        assert_eq!(bars, 6, "{row}");
-        assert!(row.starts_with("| ```a\\|b`"), "{row}");
+    let text = hostile();
+    let mut fence: Option<&str> = None;
+    for line in text.lines() {
+        // Within a code block only its own fence means something.
+        let ticks = &line[..line.len() - line.trim_start_matches('`').len()];
+        match fence {
+            Some(open) => {
+                fence = fence.filter(|_| line != open);
+                continue;
+            }
+            None if ticks.len() >= 3 => {
+                fence = Some(ticks);
+                continue;
+            }
+            None => {}
+        }
+        let is_own = ["<details>", "</details>"].contains(&line) || line.starts_with("<summary>");
+        // Outside of code spans there is no mark of anybody else's.
+        let bare = without_code(line);
+        assert!(is_own || !bare.contains("</details>") && !bare.contains("<img"), "{line}");
+        assert!(!line.starts_with('#') || line.starts_with("### "), "{line}");
+        assert!(!bare.contains("@s") && !bare.contains("://"), "{line}");
+    }
+    assert_eq!(fence, None, "every code block is closed");
+    for (head, rows) in text.split("| cell | n |").skip(1).map(|part| part.split_once("\n\n").unwrap_or((part, ""))) {
+        let bars = |row: &str| row.matches('|').count() - row.matches("\\|").count();
+        head.lines().skip(1).for_each(|row| assert_eq!(bars(row), 9, "{row}"));
+        assert!(!rows.is_empty());
     }
 }
 
@@ -278,4 +388,77 @@ fn a_trial_without_a_harness_is_void_and_says_what_would_have_told() {
     let first = board.explanations(&journal).into_iter().find(|e| e.rule.label == "same-boot").unwrap();
     assert_eq!((first.judgement.verdict, first.would_decide.len()), (Verdict::Void, 1));
     assert!(first.disagreement.is_none(), "{first:?}");
+}
+
+/// What a terminal of this size shows of `status`.
+fn screen(status: &Status, columns: usize, rows: usize) -> String {
+    let text = follow(status, None, Screen { columns, rows }, false);
+    assert!(text.lines().count() < rows, "{} of {rows} lines:\n{text}", text.lines().count());
+    assert!(widest(&text) <= columns, "{} of {columns} columns:\n{text}", widest(&text));
+    text
+}
+
+fn at_work(board: &Board) -> Status {
+    let mut starts = 0;
+    let journal = board.journal(usize::MAX, |label, trial| {
+        starts += 1;
+        if starts == 15 { Fate::StaysOpen("C.quantize") } else { board_script(label, trial) }
+    });
+    board.status(&journal, Harness::Working)
+}
+
+#[test]
+fn a_followed_run_fits_its_screen() {
+    let board = Board::new();
+    let status = at_work(&board);
+    insta::assert_snapshot!(screen(&status, 80, 24));
+    for (columns, rows) in [(200, 60), (60, 12), (40, 10), (20, 6), (1, 1)] {
+        let text = follow(&status, Some("no such file"), Screen { columns, rows }, false);
+        assert!(text.lines().count() < rows.max(6) && widest(&text) <= columns, "{columns}x{rows}:\n{text}");
+    }
+}
+
+#[test]
+fn cells_beyond_the_screen_are_summed_and_the_one_that_runs_is_shown() {
+    let board = Board::new();
+    let mut status = at_work(&board);
+    let dull = status.cells.iter().find(|cell| cell.label == "power_mode=15W").unwrap().clone();
+    status.cells.splice(0..0, vec![dull; 40]);
+    let text = screen(&status, 80, 24);
+    assert!(text.contains("\nbaseline ") && text.contains("\nbatch=8 "), "{text}");
+    let sum = text.lines().last().unwrap();
+    assert!(sum.starts_with("… ") && sum.contains("more cells: ") && sum.contains("/"), "{sum}");
+    let shown = text.lines().filter(|line| line.starts_with("power_mode=15W")).count();
+    let summed: usize = sum.split(' ').nth(1).unwrap().parse().unwrap();
+    assert_eq!(
+        shown + summed + text.lines().filter(|l| l.contains("/9 ") && !l.starts_with("power")).count(),
+        47,
+        "{text}"
+    );
+}
+
+#[test]
+fn a_run_on_another_boot_is_said_to_be_there() {
+    let board = Board::new();
+    let journal = board.journal(3, board_script);
+    let here = "ffffffff-9e6f-4d8e-b4cd-0d9449a8b993".parse().unwrap();
+    let status = board.fold(&journal).finish(Some(&here), Harness::Absent);
+    let words = screen(&status, 80, 24).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("this is boot ffffffff: it has not gone on here yet"), "{words}");
+}
+
+#[test]
+fn each_change_is_a_line() {
+    let board = Board::new();
+    let journal = board.journal(3, board_script);
+    let mut tally = Tally::default();
+    let lines: Vec<String> = journal
+        .records
+        .iter()
+        .filter_map(|record| {
+            tally.note(record);
+            change(&board.plan, record, &tally)
+        })
+        .collect();
+    insta::assert_snapshot!(lines.join("\n"));
 }

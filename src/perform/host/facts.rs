@@ -133,6 +133,38 @@ impl Sysroot {
         })
     }
 
+    /// What machine this is in a few words, the most telling first; from files alone, so that it takes no time.
+    pub fn in_words(&self) -> Vec<String> {
+        let compatible = self.compatible();
+        let model = || match self.text("proc/device-tree/model") {
+            Fact::Absent => self.text("sys/class/dmi/id/product_name"),
+            model => model,
+        };
+        let board = self.board(&compatible).known().cloned().or_else(|| model().known().cloned());
+        let l4t = self.text("etc/nv_tegra_release");
+        let l4t = l4t.known().and_then(|text| L4t::from_release_file(text.lines().next()?));
+        let mode = match (self.text("var/lib/nvpmodel/status").known(), self.text("etc/nvpmodel.conf").known()) {
+            (Some(status), Some(conf)) => PowerMode::from_status(status, conf),
+            (_, _) => None,
+        };
+        let gpu = self.discrete_gpu();
+        let said = |fact: Fact<String>, before: &str| fact.known().map(|text| format!("{before}{text}"));
+        [
+            board,
+            said(self.os_name(), ""),
+            l4t.map(|release| format!("L4T {release}")),
+            mode.map(|mode| mode.name),
+            said(gpu, ""),
+            said(self.driver(), "driver "),
+            said(self.text("proc/sys/kernel/osrelease"), "kernel "),
+            Some(self.cpus()).filter(|cpus| *cpus > 0).map(|cpus| format!("{cpus} CPUs")),
+            Some(format!("{:.1} GB", self.memory()[0] as f64 / 1e9)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
     /// What machine this is.
     pub fn facts(&self, device: DeviceId, binary: ContentDigest) -> MachineFacts {
         let compatible = self.compatible();

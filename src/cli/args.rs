@@ -207,6 +207,23 @@ pub struct AllowArgs {
     pub allow_volatile: bool,
 }
 
+/// What commands that carry trials through have in common.
+#[derive(Debug, Clone, Args)]
+pub struct SessionArgs {
+    /// What this machine is called in results, instead of an id derived from /etc/machine-id
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<DeviceId>,
+    /// Go on although the jetfault binary is another one than the run began with
+    #[arg(long)]
+    pub accept_binary: bool,
+    /// How the boot service behaves, where the run needs boots.
+    #[command(flatten)]
+    pub boot: BootArgs,
+    /// What is allowed.
+    #[command(flatten)]
+    pub allow: AllowArgs,
+}
+
 /// `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -216,25 +233,16 @@ pub struct RunArgs {
     /// Open a new run even if one of the same matrix is there
     #[arg(long)]
     pub new: bool,
-    /// What this machine is called in results, instead of an id derived from /etc/machine-id
-    #[arg(long, value_name = "NAME")]
-    pub device: Option<DeviceId>,
-    /// Go on although the jetfault binary is another one than the run began with
-    #[arg(long)]
-    pub accept_binary: bool,
     /// Speak to `git bisect run`: exit 0 good, 1 bad, 125 void, undecided or unfit to tell, 255 everything else. Opens a
     /// new run each time, and refuses matrices that need boots
     #[arg(long)]
     pub git_bisect: bool,
-    /// How the boot service behaves, where the run needs boots.
-    #[command(flatten)]
-    pub boot: BootArgs,
     /// What every worker plays instead of its cell, to test the harness itself; the trials are marked as simulated
     #[arg(long, value_name = "SCRIPT", hide = true)]
     pub script: Option<String>,
-    /// What is allowed.
+    /// How its trials are carried through.
     #[command(flatten)]
-    pub allow: AllowArgs,
+    pub session: SessionArgs,
 }
 
 /// Boots and the service that carries a run on after them.
@@ -316,21 +324,12 @@ pub struct BisectArgs {
     /// Open a new run even if one of the same question is there
     #[arg(long)]
     pub new: bool,
-    /// What this machine is called in results, instead of an id derived from /etc/machine-id
-    #[arg(long, value_name = "NAME")]
-    pub device: Option<DeviceId>,
-    /// Go on although the jetfault binary is another one than the run began with
-    #[arg(long)]
-    pub accept_binary: bool,
-    /// How the boot service behaves, where the run needs boots.
-    #[command(flatten)]
-    pub boot: BootArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
-    /// What is allowed.
+    /// How its trials are carried through.
     #[command(flatten)]
-    pub allow: AllowArgs,
+    pub session: SessionArgs,
 }
 
 /// `nightly`.
@@ -345,24 +344,15 @@ pub struct NightlyArgs {
     /// Write the night as JUnit XML as well
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
-    /// What this machine is called in results, instead of an id derived from /etc/machine-id
-    #[arg(long, value_name = "NAME")]
-    pub device: Option<DeviceId>,
-    /// Go on although the jetfault binary is another one than the run began with
-    #[arg(long)]
-    pub accept_binary: bool,
     /// What every worker plays instead of its cell, to test the harness itself; such a night enters no history
     #[arg(long, value_name = "SCRIPT", hide = true)]
     pub script: Option<String>,
-    /// How the boot service behaves, where the run needs boots.
-    #[command(flatten)]
-    pub boot: BootArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
-    /// What is allowed.
+    /// How its trials are carried through.
     #[command(flatten)]
-    pub allow: AllowArgs,
+    pub session: SessionArgs,
 }
 
 /// `rehearse`.

@@ -33,11 +33,11 @@ pub fn bisect(args: &BisectArgs, global: &Global) -> Outcome {
     let plan = campaign_plan(&matrix, asked).map_err(plan::matrix_failure)?;
     let how = Begin {
         new: args.new,
-        device: args.device.as_ref(),
-        accept_binary: args.accept_binary,
+        device: args.session.device.as_ref(),
+        accept_binary: args.session.accept_binary,
         script: None,
-        allow: args.allow,
-        boot: &args.boot,
+        allow: args.session.allow,
+        boot: &args.session.boot,
         format: args.format,
     };
     begin(&source, plan, &how, global)

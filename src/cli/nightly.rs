@@ -96,7 +96,7 @@ pub fn nightly(args: &NightlyArgs, global: &Global) -> Outcome {
         return print(last, args.format, args.junit.as_deref(), global);
     }
     let sysroot = Sysroot::new(global.sysroot.clone());
-    let device = sysroot.device(args.device.as_ref());
+    let device = sysroot.device(args.session.device.as_ref());
     let facts = words_of(sysroot.facts(device.clone(), ContentDigest::of(b"")));
     let mut is_open = false;
     let mut before = Vec::new();
@@ -119,11 +119,11 @@ pub fn nightly(args: &NightlyArgs, global: &Global) -> Outcome {
     tonight.nightly = Some(Box::new(Nightly { trials, cells: cells.collect(), subject }));
     let how = Begin {
         new: !is_open,
-        device: args.device.as_ref(),
-        accept_binary: args.accept_binary,
+        device: args.session.device.as_ref(),
+        accept_binary: args.session.accept_binary,
         script: args.script.as_ref(),
-        allow: args.allow,
-        boot: &args.boot,
+        allow: args.session.allow,
+        boot: &args.session.boot,
         format: args.format,
     };
     let exit = begin(&source, tonight, &how, global)?;

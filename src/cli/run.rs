@@ -70,12 +70,12 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
     let plan = make_plan(&source, &args.matrix)?;
     let how = Begin {
         new: args.new || args.git_bisect,
-        device: args.device.as_ref(),
-        accept_binary: args.accept_binary,
+        device: args.session.device.as_ref(),
+        accept_binary: args.session.accept_binary,
         script: args.script.as_ref(),
         // git waits for the exit code.
-        allow: AllowArgs { allow_reboot: args.allow.allow_reboot && !args.git_bisect, ..args.allow },
-        boot: &args.boot,
+        allow: AllowArgs { allow_reboot: args.session.allow.allow_reboot && !args.git_bisect, ..args.session.allow },
+        boot: &args.session.boot,
         format: DataFormat::Text,
     };
     if args.git_bisect && plan.needs.boots > 0 {

@@ -202,7 +202,6 @@ struct Stop {
     addresses: Vec<u64>,
     mappings: Vec<Mapping>,
     thread: String,
-    program: String,
 }
 
 fn said(log: &str) -> Said {
@@ -244,10 +243,10 @@ fn said(log: &str) -> Said {
     }
     // A handler that is through raises the signal again: what it met first is the cause.
     let number = match exit {
-        Some(Exit::Signal { number, .. }) => number,
-        Some(Exit::Code(_) | Exit::Unkillable | Exit::NotStarted(_)) | None => 0,
+        Some(Exit::Signal { number, .. }) => Some(number).filter(|number| *number != SIGINT),
+        Some(Exit::Code(_) | Exit::Unkillable | Exit::NotStarted(_)) | None => None,
     };
-    let crash = stops.into_iter().find(|stop| stop.signal == number && number != SIGINT).map(Stop::crash);
+    let crash = stops.into_iter().find(|stop| Some(stop.signal) == number).map(Stop::crash);
     Said { exit, crash, program }
 }
 
@@ -263,7 +262,7 @@ impl Stop {
             signal: self.signal,
             code: self.code,
             address: (self.code > 0).then_some(Address(self.address)),
-            program: program.map(|mapping| mapping.path.clone()).unwrap_or(self.program),
+            program: program.map(|mapping| mapping.path.clone()).unwrap_or_default(),
             thread: CrashedThread { name: self.thread, count: 1, frames },
             others: Vec::new(),
             registers: Default::default(),

@@ -75,6 +75,8 @@ pub struct Linux<'a> {
     repetition: Option<Repetition>,
     /// The debugger that the trial's command runs under.
     session: Option<Session>,
+    /// Whether a program that takes another user keeps its own, because it is traced.
+    keeps_user: bool,
     /// When the trial was launched.
     launched: Instant,
     /// What the libraries are that trials loaded.
@@ -175,6 +177,7 @@ impl<'a> Linux<'a> {
             client: None,
             repetition: None,
             session: None,
+            keeps_user: false,
             launched: Instant::now(),
             identities: Identities::default(),
             crashes_seen: BTreeSet::new(),

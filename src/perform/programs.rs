@@ -20,6 +20,12 @@ pub(super) fn find(program: &str, path: &str, cwd: &Path) -> Option<PathBuf> {
     std::env::split_paths(OsStr::new(path)).map(|dir| cwd.join(dir).join(program)).find(is_program)
 }
 
+/// Whether the program takes the user or the group of its file. Under a tracer without `CAP_SYS_PTRACE` it does not
+/// (ptrace(2), "Ptrace access mode checking" and execve(2)).
+pub(super) fn takes_user(file: &Path) -> bool {
+    file.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o6000 != 0)
+}
+
 /// The first line of a script, without its `#!`; none of a file that is no script, or may not be read.
 pub(super) fn shebang(file: &Path) -> Option<String> {
     let mut first = Vec::new();

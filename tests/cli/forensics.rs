@@ -157,9 +157,29 @@ fn a_program_that_takes_another_user_crashes_as_any_other_whoever_watches() {
         run(&bench, &text, &[]).ends(1);
         let (verdict, result) = only(&bench);
         assert_eq!(verdict, "crash", "{observer}: {result}");
-        let place = place(&result);
-        assert!(observer == "none" || place.starts_with("taking@"), "{observer}: {place}");
+        assert!(observer == "none" || result["outcome"]["crash"].is_object(), "{observer}: {result}");
     }
+}
+
+#[test]
+fn a_tracer_without_the_right_to_it_says_that_a_program_kept_its_user() {
+    let bench = Bench::new();
+    let program = bench.path("taking");
+    fs::copy(standin("endings"), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    fs::set_permissions(bench.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let file =
+        bench.write("m.toml", &matrix(&format!("argv = [{program:?}, \"good\"]"), "[baseline]\nobserver = \"core\"\n"));
+    let harness = bench.command(&["run", &file]);
+    let mut command = std::process::Command::new("setpriv");
+    if rustix::process::geteuid().is_root() {
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    }
+    command.arg(HARNESS).args(harness.get_args()).current_dir(bench.dir.path());
+    command.envs(harness.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Said::of(&command.output().unwrap()).ends(0);
+    let (_, result) = only(&bench);
+    assert!(note(&result, "observer").contains("set-user-ID"), "{result}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::model::evidence::Fact;
 use crate::model::matrix::Tool;
 use crate::model::outcome::{CORE_NOTE, Exit, Outcome, PROGRAM_NOTE};
 use crate::perform::supervise::{Child, SMALL_CORE, SideMark};
-use crate::perform::{debugger, post_mortem, system_core};
+use crate::perform::{debugger, gdb_observer, post_mortem, system_core};
 
 /// How long a program that the kernel handed a core to may take to put it down.
 const HANDLER_WAIT: Duration = Duration::from_secs(2);
@@ -26,6 +26,10 @@ impl Linux<'_> {
     /// Takes note of everything that the trial's `child` left.
     pub(super) fn look_back(&mut self, child: &Child, outcome: &mut Outcome) {
         child.libraries().tell(outcome, &mut self.identities);
+        if self.keeps_user {
+            let note = outcome.notes.entry(gdb_observer::NOTE.to_owned()).or_default();
+            note.push_str("the program's set-user-ID or set-group-ID bit has no effect: its tracer is not root");
+        }
         match (&self.session, child.ran()) {
             // The child is the debugger.
             (Some(session), _) => {

@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::process::geteuid;
+
 use super::{Linux, make_trial_dir, may_use_gpu};
 use crate::decide::plan::Cell;
 use crate::decide::telemetry::meminfo;
@@ -136,16 +138,17 @@ impl Linux<'_> {
 
     /// The program as it is started: under a debugger, if the cell wants one.
     fn observed(&mut self, program: Program, cell: &Cell, trial_dir: &Path) -> io::Result<Program> {
-        self.session = None;
-        let command = match (cell.settings.observer, program) {
-            (Observer::Gdb, Program::Command(command)) => command,
+        (self.session, self.keeps_user) = (None, false);
+        let (observer, command) = match (cell.settings.observer, program) {
+            (observer @ (Observer::Core | Observer::Gdb), Program::Command(command)) => (observer, command),
             (Observer::Gdb | Observer::Core | Observer::None, program) => return Ok(program),
         };
-        // One that cannot be executed is told by whoever tries.
-        let Some(first) = command.argv.first() else { return Ok(Program::Command(command)) };
         let cwd = command.cwd.as_deref().unwrap_or(&self.invoker.cwd);
         let path = self.variable("PATH").unwrap_or_default();
-        if programs::find(first, &path, Path::new(cwd)).is_none() {
+        let found = command.argv.first().and_then(|program| programs::find(program, &path, Path::new(cwd)));
+        self.keeps_user = found.as_deref().is_some_and(programs::takes_user) && !geteuid().is_root();
+        // One that cannot be executed is told by whoever tries.
+        if observer == Observer::Core || found.is_none() {
             return Ok(Program::Command(command));
         }
         let gdb = self.tools.find(Tool::Gdb).map_err(|error| io::Error::other(error.to_string()))?;

@@ -116,7 +116,7 @@ impl Place {
 fn harness(always: &str, for_run: &str) -> String {
     let as_root = if rustix::process::geteuid().is_root() { "--allow-root-workload" } else { "" };
     format!(
-        "command=$1; shift\ncase $command in\n\
+        "[ $# -gt 0 ] || exec {HARNESS} {always}\ncommand=$1; shift\ncase $command in\n\
          run) exec {HARNESS} run {always} {as_root} {for_run} \"$@\" ;;\n\
          try|bisect|nightly) exec {HARNESS} $command {always} {as_root} \"$@\" ;;\n\
          *) exec {HARNESS} $command {always} \"$@\" ;;\nesac\n"

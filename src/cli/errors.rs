@@ -62,12 +62,28 @@ impl Failure {
         let mark = if is_list { "" } else { "error: " };
         for (number, words) in self.sentences().into_iter().enumerate() {
             let before = if number == 0 { style.paint(Colour::Red, mark) } else { "  caused by: ".to_owned() };
+            let words = if is_list { painted(&words, style) } else { words };
             output::say(format_args!("{before}{words}"));
         }
         if let Some(hint) = &self.hint {
             output::say(format_args!("{}{hint}", style.paint(Colour::Bold, "hint: ")));
         }
     }
+}
+
+/// Problems of a matrix with the words that begin them in colour.
+fn painted(problems: &str, style: &Style) -> String {
+    let line = |line: &str| {
+        for (word, colour) in [("error:", Colour::Red), ("warning:", Colour::Yellow), ("= hint:", Colour::Bold)] {
+            let bare = line.trim_start();
+            if let Some(rest) = bare.strip_prefix(word) {
+                let indent = &line[..line.len() - bare.len()];
+                return format!("{indent}{}{rest}", style.paint(colour, word));
+            }
+        }
+        line.to_owned()
+    };
+    problems.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Gives the errors of the lower layers their exit code, in one place.

@@ -12,6 +12,8 @@ pub mod output;
 
 pub mod progress;
 
+pub mod keys;
+
 pub mod plan;
 
 pub mod prepare;

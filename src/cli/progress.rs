@@ -7,6 +7,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use rustix::termios::tcgetwinsize;
 
+use crate::cli::keys::UnshownKeys;
 use crate::cli::output::say;
 use crate::cli::render::{COLUMNS_DEFAULT, counted, cut, duration};
 use crate::decide::plan::Plan;
@@ -50,6 +51,8 @@ pub struct Progress<'a> {
     since_ms: (u64, u64),
     /// What was said that this build cannot do.
     lacking: HashSet<String>,
+    /// The bar ends at the right edge: what a Ctrl-C shows would break its line.
+    _keys: Option<UnshownKeys>,
 }
 
 /// What was judged so far.
@@ -93,6 +96,7 @@ impl<'a> Progress<'a> {
             bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
             bar
         });
+        let keys = bar.as_ref().and_then(|_| UnshownKeys::new());
         let labels = plan.cells.iter().map(|cell| (&cell.id, cell.label.as_str())).collect();
         let planned_ms = (plan.needs.seconds * 1000).checked_div(plan.needs.trials).unwrap_or_default();
         Self {
@@ -108,6 +112,7 @@ impl<'a> Progress<'a> {
             stage: String::new(),
             since_ms: (0, 0),
             lacking: HashSet::new(),
+            _keys: keys,
         }
     }
 

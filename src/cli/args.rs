@@ -7,8 +7,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::decide::stats::Method;
 use crate::model::ids::DeviceId;
 
+mod report;
 mod trying;
 
+pub use report::{CompareFormat, ReportFormat};
 pub use trying::TryArgs;
 
 /// Reproduces, explains and bisects faults on NVIDIA Jetson boards, and says no more than the data supports.
@@ -111,7 +113,7 @@ pub enum Command {
     )]
     Explain(ExplainArgs),
     /// Tallies and rates with their intervals
-    #[command(after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md")]
+    #[command(after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md\n  jetfault report --format html > report.html")]
     Report(ReportArgs),
     /// Whether a level of a factor makes a difference, with a guard against whatever else differs
     #[command(
@@ -483,6 +485,9 @@ pub struct ReportArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
+    /// In html, csv and junit: keep names of people and machines, and serial numbers, instead of replacing them
+    #[arg(long)]
+    pub no_redact: bool,
 }
 
 /// `compare`.
@@ -508,8 +513,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "WORDS")]
     pub signature: Option<String>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
-    pub format: ReportFormat,
+    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
+    pub format: CompareFormat,
 }
 
 /// `doctor`.
@@ -556,17 +561,6 @@ pub struct InspectArgs {
 pub enum DataFormat {
     /// For people; not stable.
     Text,
-    /// For programs; stable, with a schema and a version.
-    Json,
-}
-
-/// Formats of `report`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
-    /// For a terminal; not stable.
-    Text,
-    /// To paste into an issue.
-    Md,
     /// For programs; stable, with a schema and a version.
     Json,
 }

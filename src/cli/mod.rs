@@ -38,6 +38,10 @@ pub mod nightly;
 
 pub mod junit;
 
+mod csv;
+
+mod dossier;
+
 pub mod doctor;
 
 pub mod drill;

@@ -8,7 +8,8 @@ use crate::cli::args::{DataFormat, ExplainArgs, Global, ReportArgs, ReportFormat
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::run::{machine_dirs, run_failure};
-use crate::cli::{campaign, locate, output, render};
+use crate::cli::dossier::Dossier;
+use crate::cli::{campaign, csv, junit, locate, output, render};
 use crate::decide::agenda::{Agenda, CellHere};
 use crate::decide::explain::ExplainFold;
 use crate::decide::plan::Plan;
@@ -28,6 +29,7 @@ use crate::perform::host::{MachineFacts, Sysroot};
 use crate::perform::journal::{first_record, read_records};
 use crate::perform::runner::{COMMIT_PERIOD_MS, RunError};
 use crate::perform::store::{ResultsDir, RunDir, names};
+use crate::perform::veil::Veil;
 
 /// `jetfault report [RUN]`.
 ///
@@ -35,13 +37,28 @@ use crate::perform::store::{ResultsDir, RunDir, names};
 /// See [`Failure`].
 pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
     let (_, run) = locate::run(global, args.run.as_deref())?;
-    let report = make_report(&run, args.interval)?;
+    let tallies = |print: &dyn Fn(&Report) -> Vec<u8>| {
+        let report = make_report(&run, args.interval)?;
+        output::print(&print(&report))?;
+        Ok(exit_of(&report))
+    };
+    let trials = |print: &dyn Fn(&Dossier, &mut Veil) -> Result<Vec<u8>, Failure>| {
+        let dossier = Dossier::of(&run, args.interval)?;
+        output::print(&print(&dossier, &mut dossier.veil(args.no_redact, global))?)?;
+        Ok(exit_of(&dossier.report))
+    };
     match args.format {
-        ReportFormat::Text => output::print(render::report(&report, &output::style(global)).as_bytes())?,
-        ReportFormat::Md => output::print(render::markdown(&report).as_bytes())?,
-        ReportFormat::Json => output::print(&report.to_json())?,
+        ReportFormat::Text => tallies(&|report| render::report(report, &output::style(global)).into_bytes()),
+        ReportFormat::Md => tallies(&|report| render::markdown(report).into_bytes()),
+        ReportFormat::Json => tallies(&Report::to_json),
+        ReportFormat::Csv => trials(&|dossier, veil| csv::trials(dossier, veil).or_fail(Exit::Bug)),
+        ReportFormat::Junit => trials(&|dossier, veil| {
+            junit::trials(dossier, &dossier.outputs(&run), veil).map(String::into_bytes).or_fail(Exit::Bug)
+        }),
+        ReportFormat::Html => trials(&|dossier, veil| {
+            render::html(dossier, &dossier.material(&run), veil).map(String::into_bytes).or_fail(Exit::Bug)
+        }),
     }
-    Ok(exit_of(&report))
 }
 
 /// `jetfault status [RUN]`.

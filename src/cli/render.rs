@@ -7,6 +7,7 @@ mod compare;
 mod doctor;
 mod drill;
 mod explain;
+mod html;
 mod inspect;
 mod markdown;
 mod nightly;
@@ -22,6 +23,7 @@ pub use compare::{comparisons, comparisons_markdown, covariates, covariates_mark
 pub use doctor::doctor;
 pub use drill::drill;
 pub use explain::explain;
+pub(super) use html::{Material, html};
 pub use inspect::inspect;
 pub use markdown::{MARKDOWN_BYTES_MAX, markdown};
 pub use nightly::night;

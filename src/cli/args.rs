@@ -113,7 +113,9 @@ pub enum Command {
     )]
     Explain(ExplainArgs),
     /// Tallies and rates with their intervals
-    #[command(after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md\n  jetfault report --format html > report.html")]
+    #[command(
+        after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md\n  jetfault report --format html > report.html"
+    )]
     Report(ReportArgs),
     /// Whether a level of a factor makes a difference, with a guard against whatever else differs
     #[command(

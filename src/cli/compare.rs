@@ -1,6 +1,6 @@
 //! `jetfault compare`: two levels of a factor over the trials of runs that are there. It takes no lock and writes nothing.
 
-use crate::cli::args::{CompareArgs, Global, CompareFormat};
+use crate::cli::args::{CompareArgs, CompareFormat, Global};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::read::{Read, machine_words};

@@ -38,7 +38,7 @@ pub mod nightly;
 
 pub mod junit;
 
-mod csv;
+mod csv_rows;
 
 mod dossier;
 

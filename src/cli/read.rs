@@ -5,11 +5,11 @@ use std::fs;
 use std::io::BufReader;
 
 use crate::cli::args::{DataFormat, ExplainArgs, Global, ReportArgs, ReportFormat, StatusArgs};
+use crate::cli::dossier::Dossier;
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::run::{machine_dirs, run_failure};
-use crate::cli::dossier::Dossier;
-use crate::cli::{campaign, csv, junit, locate, output, render};
+use crate::cli::{campaign, csv_rows, junit, locate, output, render};
 use crate::decide::agenda::{Agenda, CellHere};
 use crate::decide::explain::ExplainFold;
 use crate::decide::plan::Plan;
@@ -31,6 +31,9 @@ use crate::perform::runner::{COMMIT_PERIOD_MS, RunError};
 use crate::perform::store::{ResultsDir, RunDir, names};
 use crate::perform::veil::Veil;
 
+/// Makes a file of every trial of a run; what names somebody is taken out.
+type PrintTrials<'a> = &'a dyn Fn(&Dossier, &mut Veil) -> Result<Vec<u8>, Failure>;
+
 /// `jetfault report [RUN]`.
 ///
 /// # Errors
@@ -42,7 +45,7 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
         output::print(&print(&report))?;
         Ok(exit_of(&report))
     };
-    let trials = |print: &dyn Fn(&Dossier, &mut Veil) -> Result<Vec<u8>, Failure>| {
+    let trials = |print: PrintTrials<'_>| {
         let dossier = Dossier::of(&run, args.interval)?;
         output::print(&print(&dossier, &mut dossier.veil(args.no_redact, global))?)?;
         Ok(exit_of(&dossier.report))
@@ -51,7 +54,7 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
         ReportFormat::Text => tallies(&|report| render::report(report, &output::style(global)).into_bytes()),
         ReportFormat::Md => tallies(&|report| render::markdown(report).into_bytes()),
         ReportFormat::Json => tallies(&Report::to_json),
-        ReportFormat::Csv => trials(&|dossier, veil| csv::trials(dossier, veil).or_fail(Exit::Bug)),
+        ReportFormat::Csv => trials(&|dossier, veil| csv_rows::trials(dossier, veil).or_fail(Exit::Bug)),
         ReportFormat::Junit => trials(&|dossier, veil| {
             junit::trials(dossier, &dossier.outputs(&run), veil).map(String::into_bytes).or_fail(Exit::Bug)
         }),

@@ -126,7 +126,13 @@ pub(in crate::cli) fn html(dossier: &Dossier, material: &Material, veil: &mut Ve
         hypotheses: overview::hypotheses(report, veil),
         untested: overview::untested(report, veil),
     };
-    page.render()
+    Ok(without_controls(page.render()?))
+}
+
+/// `html` without the control characters that programs print: a browser shows boxes for them, and HTML forbids most.
+fn without_controls(html: String) -> String {
+    let is_shown = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    if html.chars().all(is_shown) { html } else { html.chars().filter(|c| is_shown(*c)).collect() }
 }
 
 /// Bytes of lower-case hex digits.

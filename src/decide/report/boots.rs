@@ -174,7 +174,10 @@ mod tests {
         journal.records.iter().for_each(|record| boots.apply(record));
         let boots = boots.finish();
         let results = journal.results();
-        assert_eq!(boots.iter().map(|boot| boot.trials.len()).sum::<usize>(), results.iter().filter(|r| r.started.is_some()).count());
+        assert_eq!(
+            boots.iter().map(|boot| boot.trials.len()).sum::<usize>(),
+            results.iter().filter(|r| r.started.is_some()).count()
+        );
         for boot in &boots {
             for trial in &boot.trials {
                 assert_eq!(results[*trial].started.as_ref().unwrap().boot, boot.boot);

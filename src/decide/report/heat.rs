@@ -70,8 +70,11 @@ mod tests {
         let cells = report(&plan, run, journal.results()).unwrap().cells;
         let rows = heat(&cells);
         let batch = rows.iter().find(|row| row.axis == "batch").unwrap();
-        let seen: Vec<_> =
-            batch.levels.iter().map(|level| (level.level.as_str(), cells[level.alone.unwrap()].label.as_str())).collect();
+        let seen: Vec<_> = batch
+            .levels
+            .iter()
+            .map(|level| (level.level.as_str(), cells[level.alone.unwrap()].label.as_str()))
+            .collect();
         assert_eq!(seen, [("1", "baseline"), ("8", "batch=8")]);
         assert!(rows.iter().all(|row| row.levels[0].is_baseline && row.levels.len() > 1));
     }

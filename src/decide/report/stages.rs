@@ -46,8 +46,7 @@ impl StageFold {
         for (at, (stage, ms)) in outcome.stage_ms.iter().enumerate() {
             // Trials of a cell go through the same stages: each is as a rule where it was before.
             let is_here = self.stages.get(at).is_some_and(|known| known.0 == *stage);
-            let known =
-                if is_here { Some(at) } else { self.stages.iter().position(|known| known.0 == *stage) };
+            let known = if is_here { Some(at) } else { self.stages.iter().position(|known| known.0 == *stage) };
             let index = match known {
                 Some(index) => index,
                 None if self.stages.len() < TALLIED_STAGES_MAX => {

@@ -67,8 +67,9 @@ mod tests {
     #[test]
     fn three_passes_look_weaker_than_thirty() {
         let shade = |faults, counted| shade(&Rate::of(Counts::of(faults, counted).unwrap(), Method::ClopperPearson));
-        assert_eq!([(0, 0), (0, 3), (0, 10), (0, 30), (1, 9), (5, 9), (7, 9)].map(|(f, n)| shade(f, n)), [
-            "n", "p1", "p2", "p3", "f1", "f2", "f3"
-        ]);
+        assert_eq!(
+            [(0, 0), (0, 3), (0, 10), (0, 30), (1, 9), (5, 9), (7, 9)].map(|(f, n)| shade(f, n)),
+            ["n", "p1", "p2", "p3", "f1", "f2", "f3"]
+        );
     }
 }

@@ -268,7 +268,8 @@ pub(super) fn rows(dossier: &Dossier, veil: &mut Veil) -> RowsView {
         }
     };
     let of = |verdict: Verdict| dossier.rows.iter().filter(|row| row.judgement.verdict == verdict).count();
-    let verdicts = Verdict::ALL.into_iter().map(|verdict| (tone(verdict.counted()), shape(verdict), verdict, of(verdict)));
+    let verdicts =
+        Verdict::ALL.into_iter().map(|verdict| (tone(verdict.counted()), shape(verdict), verdict, of(verdict)));
     let rows: Vec<RowView> = dossier.rows.iter().enumerate().skip(left_out).map(view).collect();
     RowsView {
         has_start: rows.iter().any(|row| !row.start.is_empty()),

@@ -108,7 +108,8 @@ pub(super) fn heat_views(report: &Report, veil: &mut Veil) -> Vec<HeatView> {
     let is_mixed = report.headlines.len() > 1;
     for row in heat(&report.cells).into_iter().take(AXES_MAX) {
         let left_out = row.levels.len().saturating_sub(LEVELS_MAX);
-        let levels = row.levels.iter().take(LEVELS_MAX).map(|level| level_view(report, level, is_mixed, veil)).collect();
+        let levels =
+            row.levels.iter().take(LEVELS_MAX).map(|level| level_view(report, level, is_mixed, veil)).collect();
         views.push(HeatView { axis: veil.text(&row.axis), levels, left_out });
     }
     views

@@ -60,7 +60,7 @@ pub(super) fn strip(rate: &Rate) -> String {
 const BAR: (f64, f64) = (560.0, 20.0);
 
 /// How many colours stages have; further ones begin again.
-pub(super) const STAGE_COLOURS: usize = 8;
+pub(super) const STAGE_COLOURS: usize = 10;
 
 /// The colour of stage `name`: the same step of different shapes (`A.copy`, `B.copy`) has the same one.
 fn stage_colour(name: &str, known: &mut Vec<String>) -> usize {
@@ -128,7 +128,7 @@ impl MemoryBar {
 /// Width of the telemetry of a trial, of the names at its left, of the figures at its right, and of the whole.
 const LEFT: f64 = 92.0;
 const PLOT: f64 = 640.0;
-const RIGHT: f64 = 92.0;
+const RIGHT: f64 = 110.0;
 
 /// Height of the names of stages, of one measure, and of the scale of time.
 const TOP: f64 = 16.0;
@@ -171,12 +171,9 @@ fn lanes(samples: &[Sample], memory_bytes: Option<u64>) -> Vec<Lane> {
             values: of(&|sample| sample.memory.available.map(|free| gb(all.saturating_sub(free)))),
             limit: Some(gb(all)),
         },
-        None => Lane {
-            name: "available",
-            unit: "GB",
-            values: of(&|sample| sample.memory.available.map(gb)),
-            limit: None,
-        },
+        None => {
+            Lane { name: "available", unit: "GB", values: of(&|sample| sample.memory.available.map(gb)), limit: None }
+        }
     };
     let hottest = |sample: &Sample| sample.temp_c.values().copied().flatten().reduce(f64::max);
     let power = |sample: &Sample| {
@@ -259,7 +256,8 @@ fn draw(svg: &mut Svg, lane: &Lane, top: f64, x: impl Fn(usize) -> f64) {
     svg.text("name", (LEFT - 6.0, top + LANE / 2.0 + 4.0), Anchor::End, lane.name);
     let known = || lane.values.iter().copied().flatten();
     let (least, most) = (known().reduce(f64::min).unwrap_or(0.0), known().reduce(f64::max).unwrap_or(0.0));
-    let figures = format!("{least:.1}–{most:.1} {}", lane.unit);
+    let of = lane.limit.map(|limit| format!(" of {limit:.1}")).unwrap_or_default();
+    let figures = format!("{least:.1}–{most:.1}{of} {}", lane.unit);
     svg.text("small", (LEFT + PLOT + 6.0, top + LANE / 2.0 + 4.0), Anchor::Start, &figures);
     if let Some(limit) = lane.limit {
         svg.line("limit", (LEFT, y(limit)), (LEFT + PLOT, y(limit)));

@@ -78,7 +78,10 @@ pub(super) fn memory(dossier: &Dossier, veil: &mut Veil) -> MemoryView {
     let (cells, _) = chosen(&dossier.report.cells, usize::MAX);
     let figures = |cell: &crate::decide::report::CellReport| {
         let peaks = cell.samples.iter().filter_map(|sampled| sampled.peak_memory);
-        let measured = peaks.map(|peak| peak.host_plus_reserved.max(peak.host)).max().filter(|bytes| *bytes > 0);
+        let measured = peaks
+            .map(|peak| if peak.host_plus_reserved > 0 { peak.host_plus_reserved } else { peak.host })
+            .max()
+            .filter(|bytes| *bytes > 0);
         (measured, cell.predicted.as_ref().map(|peak| peak.host_plus_reserved_bytes))
     };
     let with_figures: Vec<_> = cells
@@ -174,11 +177,7 @@ fn close_view(
         rule: why.rule.label.clone(),
         because: veil.text(&why.rule.because),
         missing: why.missing.iter().map(|missing| veil.text(missing)).collect(),
-        would: why
-            .would_decide
-            .iter()
-            .map(|would| veil.text(&format!("{} → {}", would.known, would.then)))
-            .collect(),
+        would: why.would_decide.iter().map(|would| veil.text(&format!("{} → {}", would.known, would.then))).collect(),
         outputs: outputs.iter().map(|exhibit| piece(exhibit, veil)).collect(),
     }
 }
@@ -206,5 +205,9 @@ fn piece(exhibit: &Exhibit, veil: &mut Veil) -> PieceView {
     let bytes = veil.file(&exhibit.name, exhibit.bytes.clone());
     let text = String::from_utf8_lossy(&bytes).replace("\r\n", "\n");
     let is_shown = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
-    PieceView { name: veil.text(&exhibit.name), text: text.chars().filter(is_shown).collect(), left_out: exhibit.left_out }
+    PieceView {
+        name: veil.text(&exhibit.name),
+        text: text.chars().filter(is_shown).collect(),
+        left_out: exhibit.left_out,
+    }
 }

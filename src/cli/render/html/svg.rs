@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_finite() {
-        for (number, text) in [(0.0, "0"), (12.34, "12.3"), (-0.26, "-0.3"), (-0.04, "0"), (f64::NAN, "0"), (5.0, "5")] {
+        for (number, text) in [(0.0, "0"), (12.34, "12.3"), (-0.26, "-0.3"), (-0.04, "0"), (f64::NAN, "0"), (5.0, "5")]
+        {
             assert_eq!(Number(number).to_string(), text);
         }
     }

@@ -72,9 +72,11 @@ pub(super) fn trials(dossier: &Dossier, veil: &mut Veil) -> Result<Vec<u8>, Erro
     for row in &dossier.rows {
         let levels = row.cell.and_then(|index| dossier.plan.cells.get(index)).map(|cell| &cell.levels);
         let mut record = fixed(dossier, row, &boots, veil);
-        record.extend(axes.iter().map(|axis| {
-            levels.and_then(|levels| levels.get(*axis)).map(|level| veil.text(level)).unwrap_or_default()
-        }));
+        record.extend(
+            axes.iter().map(|axis| {
+                levels.and_then(|levels| levels.get(*axis)).map(|level| veil.text(level)).unwrap_or_default()
+            }),
+        );
         record.extend(metrics.iter().map(|metric| {
             let value = row.outcome.as_ref().and_then(|outcome| outcome.metrics.get(*metric));
             value.map(f64::to_string).unwrap_or_default()

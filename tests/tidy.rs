@@ -16,11 +16,14 @@ const LAYERS: [(&str, &[&str]); 5] = [
 ];
 
 /// A package and the places that may name it. `docs/architecture.md` says what for.
-const OWNERS: [(&str, &[&str]); 22] = [
+const OWNERS: [(&str, &[&str]); 25] = [
     ("clap", &["src/cli/"]),
     ("clap_complete", &["src/cli/"]),
     ("clap_mangen", &["src/cli/man.rs"]),
     ("anyhow", &["src/cli/"]),
+    ("askama", &["src/cli/render/html.rs"]),
+    ("csv", &["src/cli/csv_rows.rs"]),
+    ("zip", &["src/perform/bundle"]),
     ("indicatif", &["src/cli/progress.rs"]),
     ("signal_hook", &["src/cli/", "src/workload/fake.rs", "src/workload/load.rs"]),
     ("tracing_subscriber", &["src/cli/"]),

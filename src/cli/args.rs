@@ -7,8 +7,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::decide::stats::Method;
 use crate::model::ids::DeviceId;
 
+mod report;
 mod trying;
 
+pub use report::{CompareFormat, ReportFormat};
 pub use trying::TryArgs;
 
 /// Reproduces, explains and bisects faults on NVIDIA Jetson boards, and says no more than the data supports.
@@ -114,7 +116,7 @@ pub enum Command {
     Explain(ExplainArgs),
     /// What a run found: tallies, rates with their intervals, faults; with --format md a bug report to paste
     #[command(
-        after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md\n  jetfault report bnb-1936-001 bnb-1936-002 --format md    both together"
+        after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md\n  jetfault report bnb-1936-001 bnb-1936-002 --format md    both together\n  jetfault report --format html > report.html"
     )]
     Report(ReportArgs),
     /// Whether a level of a factor makes a difference, with a guard against whatever else differs
@@ -484,7 +486,7 @@ pub struct ReportArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
-    /// With --format md: keep names of boards, users and hosts, serial numbers and addresses
+    /// In files to pass on (md, html, csv, junit): keep names of boards, users and hosts, serial numbers and addresses
     #[arg(long)]
     pub no_redact: bool,
 }
@@ -516,8 +518,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "WORDS")]
     pub signature: Option<String>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
-    pub format: ReportFormat,
+    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
+    pub format: CompareFormat,
 }
 
 /// `doctor`.
@@ -572,17 +574,6 @@ pub struct ManArgs {
 pub enum DataFormat {
     /// For people; not stable.
     Text,
-    /// For programs; stable, with a schema and a version.
-    Json,
-}
-
-/// Formats of `report`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
-    /// For a terminal; not stable.
-    Text,
-    /// To paste into an issue.
-    Md,
     /// For programs; stable, with a schema and a version.
     Json,
 }

@@ -1,6 +1,6 @@
 //! `jetfault compare`: two levels of a factor over the trials of runs that are there. It takes no lock and writes nothing.
 
-use crate::cli::args::{CompareArgs, Global, ReportFormat};
+use crate::cli::args::{CompareArgs, CompareFormat, Global};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::read::{Read, machine_words, make_report};
@@ -58,30 +58,30 @@ pub fn compare(args: &CompareArgs, global: &Global) -> Outcome {
         all_levels_p,
     };
     match args.format {
-        ReportFormat::Text => output::print(render::comparisons(&comparisons, &output::style(global)).as_bytes())?,
-        ReportFormat::Md => output::print(render::comparisons_markdown(&comparisons).as_bytes())?,
-        ReportFormat::Json => output::print(&comparisons.to_json())?,
+        CompareFormat::Text => output::print(render::comparisons(&comparisons, &output::style(global)).as_bytes())?,
+        CompareFormat::Md => output::print(render::comparisons_markdown(&comparisons).as_bytes())?,
+        CompareFormat::Json => output::print(&comparisons.to_json())?,
     }
     Ok(if comparisons.are_decided() { Exit::Done } else { Exit::Undecided })
 }
 
 /// `jetfault compare RUN OTHER --faults`.
-fn faults(dirs: &[RunDir], format: ReportFormat, global: &Global) -> Outcome {
+fn faults(dirs: &[RunDir], format: CompareFormat, global: &Global) -> Outcome {
     let [run, other] = dirs else {
         return Err(Failure::words(Exit::Usage, "--faults compares two runs")
             .hint("name both: jetfault compare RUN OTHER --faults"));
     };
     let pairs = FaultPairs::of(&make_report(run, None)?, &make_report(other, None)?).or_fail(Exit::Usage)?;
     match format {
-        ReportFormat::Text => output::print(render::fault_pairs(&pairs, &output::style(global)).as_bytes())?,
-        ReportFormat::Md => output::print(render::fault_pairs_markdown(&pairs).as_bytes())?,
-        ReportFormat::Json => output::print(&pairs.to_json())?,
+        CompareFormat::Text => output::print(render::fault_pairs(&pairs, &output::style(global)).as_bytes())?,
+        CompareFormat::Md => output::print(render::fault_pairs_markdown(&pairs).as_bytes())?,
+        CompareFormat::Json => output::print(&pairs.to_json())?,
     }
     Ok(if pairs.are_decided() { Exit::Done } else { Exit::Undecided })
 }
 
 /// `jetfault compare --covariates`: a ranking for each provenance. It is a hint and decides nothing.
-fn rank(observations: &[Observation], runs: &[RunUnderComparison], format: ReportFormat, global: &Global) -> Outcome {
+fn rank(observations: &[Observation], runs: &[RunUnderComparison], format: CompareFormat, global: &Global) -> Outcome {
     let mut provenances: Vec<Provenance> = observations.iter().map(|observation| observation.provenance).collect();
     provenances.sort();
     provenances.dedup();
@@ -89,9 +89,9 @@ fn rank(observations: &[Observation], runs: &[RunUnderComparison], format: Repor
     for provenance in provenances {
         let ranking = covariates(observations, ids(), provenance);
         match format {
-            ReportFormat::Text => output::print(render::covariates(&ranking, &output::style(global)).as_bytes())?,
-            ReportFormat::Md => output::print(render::covariates_markdown(&ranking).as_bytes())?,
-            ReportFormat::Json => output::print(&ranking.to_json())?,
+            CompareFormat::Text => output::print(render::covariates(&ranking, &output::style(global)).as_bytes())?,
+            CompareFormat::Md => output::print(render::covariates_markdown(&ranking).as_bytes())?,
+            CompareFormat::Json => output::print(&ranking.to_json())?,
         }
     }
     Ok(Exit::Done)

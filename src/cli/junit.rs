@@ -1,8 +1,139 @@
-//! A night as JUnit XML, for schedulers that read nothing else. Owns the only use of `quick_junit`.
+//! A run or a night as JUnit XML, for schedulers that read nothing else. Owns the only use of `quick_junit`.
+//!
+//! Nothing is written that the schema of Jenkins' JUnit plugin does not have.
+
+use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, Report, SerializeError, TestCase, TestCaseStatus, TestSuite};
 
+use crate::cli::dossier::Dossier;
 use crate::decide::nightly::{Alarm, CellNight, CellState};
+use crate::decide::report::trials::{Close, TrialRow};
+use crate::model::verdict::{Counted, Judgement};
+use crate::perform::exhibits::Exhibit;
+use crate::perform::veil::Veil;
+
+/// The trials of `dossier`: a suite for each cell, a test case for each trial. A fault fails, what is in no rate is
+/// skipped. `outputs` are the ends of the output of the trials that are looked at closely.
+///
+/// # Errors
+/// If a text cannot be part of XML.
+pub(super) fn trials(dossier: &Dossier, outputs: &[Vec<Exhibit>], veil: &mut Veil) -> Result<String, SerializeError> {
+    let mut close: Vec<Option<(&Close, &[Exhibit])>> = vec![None; dossier.rows.len()];
+    for (number, look) in dossier.close.iter().enumerate() {
+        close[look.row] = Some((look, outputs.get(number).map_or(&[], Vec::as_slice)));
+    }
+    let run = veil.text(dossier.report.run.id.as_str());
+    let mut suites: Vec<Suite> = dossier.plan.cells.iter().map(|cell| Suite::new(&veil.text(&cell.label))).collect();
+    suites.push(Suite::new("warming"));
+    for (row, close) in dossier.rows.iter().zip(close) {
+        let suite = &mut suites[row.cell.unwrap_or(dossier.plan.cells.len())];
+        suite.add(row, trial(&run, &suite.label, row, close, veil));
+    }
+    let mut report = Report::new(format!("jetfault {run}"));
+    report.add_test_suites(suites.into_iter().filter(|suite| !suite.cases.test_cases.is_empty()).map(Suite::finish));
+    written(&report)
+}
+
+/// `report` as XML. Of a whole report, Jenkins' schema counts what failed and not what was skipped.
+fn written(report: &Report) -> Result<String, SerializeError> {
+    let xml = report.to_string()?;
+    let root = xml.find("<testsuites").unwrap_or(0);
+    let end = xml[root..].find('>').map_or(xml.len(), |end| root + end);
+    let attribute = |at: usize| xml[root + at + 1..end].find("\" ").map(|to| root + at + 1 + to + 1);
+    Ok(match xml[root..end].find(" skipped=\"") {
+        Some(at) => format!("{}{}", &xml[..root + at], &xml[attribute(at + " skipped=".len()).unwrap_or(end)..]),
+        None => xml,
+    })
+}
+
+/// The trials of one cell.
+struct Suite {
+    label: String,
+    ms: u64,
+    cases: TestSuite,
+}
+
+impl Suite {
+    fn new(label: &str) -> Self {
+        Self { label: label.to_owned(), ms: 0, cases: TestSuite::new(label) }
+    }
+
+    fn add(&mut self, row: &TrialRow, case: TestCase) {
+        self.ms += row.outcome.as_ref().map_or(0, |outcome| outcome.duration_ms);
+        if let Some(start) = row.start.as_ref().filter(|_| self.cases.timestamp.is_none()) {
+            self.cases.set_timestamp(start.wall.0);
+        }
+        self.cases.add_test_case(case);
+    }
+
+    fn finish(mut self) -> TestSuite {
+        self.cases.set_time(Duration::from_millis(self.ms));
+        self.cases
+    }
+}
+
+fn trial(run: &str, label: &str, row: &TrialRow, close: Option<(&Close, &[Exhibit])>, veil: &mut Veil) -> TestCase {
+    let judgement = &row.judgement;
+    let mut status = match row.counted {
+        Counted::Clean => TestCaseStatus::success(),
+        Counted::Fault => TestCaseStatus::non_success(NonSuccessKind::Failure),
+        Counted::Excluded => TestCaseStatus::skipped(),
+    };
+    if row.counted != Counted::Clean {
+        status.set_message(veil.text(&message(judgement)));
+        status.set_type(judgement.verdict.as_str());
+        status.set_description(veil.text(&description(row, close.map(|(close, _)| close))));
+    }
+    let mut case = TestCase::new(row.trial.to_string(), status);
+    case.set_classname(format!("{run}.{label}"));
+    if let Some(outcome) = &row.outcome {
+        case.set_time(Duration::from_millis(outcome.duration_ms));
+    }
+    if row.counted == Counted::Fault {
+        for exhibit in close.map_or(&[][..], |(_, exhibits)| exhibits) {
+            let text = veil.file(&exhibit.name, exhibit.bytes.clone());
+            match exhibit.name.as_str() {
+                "stdout.log" => case.set_system_out_lossy(text),
+                _ => case.set_system_err_lossy(text),
+            };
+        }
+    }
+    case
+}
+
+/// The verdict in one line: `reboot (panic) at C.forward or later`.
+fn message(judgement: &Judgement) -> String {
+    let cause = judgement.cause.map(|cause| format!(" ({})", cause.as_str())).unwrap_or_default();
+    let stage = judgement.stage.as_ref().map(|stage| format!(" at {stage} or later")).unwrap_or_default();
+    let detail = judgement.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
+    format!("{}{cause}{stage}{detail}", judgement.verdict)
+}
+
+/// What the verdict rests on, a line each.
+fn description(row: &TrialRow, close: Option<&Close>) -> String {
+    let judgement = &row.judgement;
+    let mut lines = vec![format!("meaning: {}", judgement.verdict.meaning())];
+    lines.extend(judgement.signature.as_ref().map(|signature| format!("signature: {signature}")));
+    match close {
+        Some(close) => {
+            let why = &close.explanation;
+            lines.push(format!("rule: {}, because {}", why.rule.label, why.rule.because));
+            lines.extend(why.observed.iter().map(|seen| format!("{}: {}", seen.what, seen.how)));
+            lines.extend(why.missing.iter().map(|missing| format!("missing: {missing}")));
+        }
+        None => {
+            lines.push(format!("rule: {}", row.rule));
+            lines.extend(row.start.as_ref().map(|start| format!("started in boot: {}", start.boot)));
+            let outcome = row.outcome.as_ref();
+            lines.extend(outcome.map(|outcome| format!("exit: {}", outcome.exit)));
+            let text = outcome.and_then(|outcome| outcome.error_text.as_ref());
+            lines.extend(text.map(|text| format!("first error text: {text}")));
+        }
+    }
+    lines.push(format!("`jetfault explain {}` says more", row.trial));
+    lines.join("\n")
+}
 
 /// The night of `run`: a test case for each cell. A cell fails if it wakes somebody; one that says nothing is skipped.
 ///
@@ -13,7 +144,7 @@ pub fn night(run: &str, cells: &[CellNight]) -> Result<String, SerializeError> {
     suite.add_test_cases(cells.iter().map(case));
     let mut report = Report::new("jetfault nightly");
     report.add_test_suite(suite);
-    report.to_string()
+    written(&report)
 }
 
 fn case(cell: &CellNight) -> TestCase {

@@ -46,6 +46,10 @@ pub mod nightly;
 
 pub mod junit;
 
+mod csv_rows;
+
+mod dossier;
+
 pub mod doctor;
 
 pub mod drill;

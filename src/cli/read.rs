@@ -5,10 +5,11 @@ use std::fs;
 use std::io::BufReader;
 
 use crate::cli::args::{DataFormat, ExplainArgs, Global, ReportArgs, ReportFormat, StatusArgs};
+use crate::cli::dossier::Dossier;
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::run::{machine_dirs, run_failure};
-use crate::cli::{campaign, follow, issue, locate, output, render};
+use crate::cli::{campaign, csv_rows, follow, issue, junit, locate, output, render};
 use crate::decide::agenda::{Agenda, CellHere};
 use crate::decide::explain::ExplainFold;
 use crate::decide::plan::Plan;
@@ -28,6 +29,10 @@ use crate::perform::host::{MachineFacts, Sysroot};
 use crate::perform::journal::{first_record, read_records};
 use crate::perform::runner::{COMMIT_PERIOD_MS, RunError};
 use crate::perform::store::{ResultsDir, RunDir, names};
+use crate::perform::veil::Veil;
+
+/// Makes a file of every trial of a run; what names somebody is taken out.
+type PrintTrials<'a> = &'a dyn Fn(&Dossier, &mut Veil) -> Result<Vec<u8>, Failure>;
 
 /// `jetfault report [RUN]`.
 ///
@@ -52,13 +57,28 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
         let ids: Vec<&str> = corrections.iter().map(|run| run.id.as_str()).collect();
         output::say(format_args!("warning: what {} tells was corrected later, by {}", run.id, ids.join(", ")));
     }
-    let report = make_report(run, args.interval)?;
+    let tallies = |print: &dyn Fn(&Report) -> Vec<u8>| {
+        let report = make_report(run, args.interval)?;
+        output::print(&print(&report))?;
+        Ok(exit_of(&report))
+    };
+    let trials = |print: PrintTrials<'_>| {
+        let dossier = Dossier::of(run, args.interval)?;
+        output::print(&print(&dossier, &mut dossier.veil(args.no_redact, global))?)?;
+        Ok(exit_of(&dossier.report))
+    };
     match args.format {
-        ReportFormat::Text => output::print(render::report(&report, &output::style(global)).as_bytes())?,
+        ReportFormat::Text => tallies(&|report| render::report(report, &output::style(global)).into_bytes()),
         ReportFormat::Md => unreachable!("handled above"),
-        ReportFormat::Json => output::print(&report.to_json())?,
+        ReportFormat::Json => tallies(&Report::to_json),
+        ReportFormat::Csv => trials(&|dossier, veil| csv_rows::trials(dossier, veil).or_fail(Exit::Bug)),
+        ReportFormat::Junit => trials(&|dossier, veil| {
+            junit::trials(dossier, &dossier.outputs(run), veil).map(String::into_bytes).or_fail(Exit::Bug)
+        }),
+        ReportFormat::Html => trials(&|dossier, veil| {
+            render::html(dossier, &dossier.material(run), veil).map(String::into_bytes).or_fail(Exit::Bug)
+        }),
     }
-    Ok(exit_of(&report))
 }
 
 /// `jetfault status [RUN]`.

@@ -23,10 +23,14 @@ use crate::model::matrix::TrialsRule;
 use crate::model::units::WallTime;
 use crate::model::verdict::{Counted, Provenance, RebootCause, Signature, StageName, Verdict};
 
+pub mod boots;
 mod cell;
 mod decision;
 mod headline;
+pub mod heat;
 mod rate;
+pub mod stages;
+pub mod trials;
 
 pub use cell::{
     CellReport, Durations, Expectation, Met, Reason, Sampled, Short, SignatureCount, TALLIED_DURATIONS_MAX,

@@ -38,6 +38,12 @@ pub mod evidence;
 
 pub mod redact;
 
+pub mod veil;
+
+pub mod series;
+
+pub mod exhibits;
+
 pub mod launching;
 
 pub mod settings;

@@ -22,7 +22,7 @@ use crate::perform::host::Sysroot;
 use log::Log;
 use sampler::Task;
 
-pub use log::BYTES_MAX;
+pub use log::{BYTES_MAX, EARLIER, NEWEST};
 pub use sampler::measure;
 
 /// How long the summary of a trial is waited for: longer than any sensor that answers takes.

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::perform::files::create_anew;
 
 /// The newest samples.
-const NEWEST: &str = "telemetry.jsonl";
+pub const NEWEST: &str = "telemetry.jsonl";
 
 /// The samples before them, once the newest fill a file.
-const EARLIER: &str = "telemetry.earlier.jsonl";
+pub const EARLIER: &str = "telemetry.earlier.jsonl";
 
 /// The most that a trial's samples take on the disk, in bytes. A line is about 1 KB on an Orin, so at least the last
 /// two hours are there; what came before them is in the summary alone.

@@ -4,6 +4,8 @@
 
 #[path = "../src/testing/boards.rs"]
 mod boards;
+#[path = "../src/testing/needs.rs"]
+mod needs;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +22,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The sizes: what a board's console or a phone shows, and a wide window.
 const SIZES: [(u16, u16); 2] = [(80, 24), (200, 60)];
+
+/// Whether there is a tmux; without one `test` shows nothing and says so.
+fn has_tmux(test: &str) -> bool {
+    let tmux = Command::new("tmux").arg("-V").output();
+    if let Err(error) = &tmux {
+        needs::is_missing("tmux", test, &format!("tmux cannot be started ({error}); apt-get install tmux"));
+    }
+    tmux.is_ok()
+}
 
 static SERVERS: AtomicU32 = AtomicU32::new(0);
 
@@ -60,11 +71,7 @@ impl Terminal {
     fn tmux(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new("tmux");
         command.args(["-L", &self.socket]).args(arguments).env("LC_ALL", "C.UTF-8").env_remove("TMUX");
-        command.output().unwrap_or_else(|error| {
-            panic!(
-                "tmux cannot be started ({error}): without it nobody looks at the terminal views. apt-get install tmux"
-            )
-        })
+        command.output().expect("tmux was there")
     }
 
     /// What is on the screen.
@@ -203,6 +210,9 @@ fn data_set(arguments: &str) -> String {
 
 #[test]
 fn the_overview() {
+    if !has_tmux("the_overview") {
+        return;
+    }
     let place = Place::new();
     place.matrix(2, 1);
     for size in SIZES {
@@ -220,6 +230,9 @@ fn the_overview() {
 
 #[test]
 fn the_report_and_the_explanation() {
+    if !has_tmux("the_report_and_the_explanation") {
+        return;
+    }
     for size in SIZES {
         let name = |view: &str| format!("{view}_{}x{}", size.0, size.1);
         let run = "results/bnb-1936-correction-001";
@@ -236,6 +249,9 @@ fn the_report_and_the_explanation() {
 
 #[test]
 fn the_progress_of_a_run() {
+    if !has_tmux("the_progress_of_a_run") {
+        return;
+    }
     for size in SIZES {
         let place = Place::new();
         place.matrix(3, 2);
@@ -253,6 +269,9 @@ fn the_progress_of_a_run() {
 
 #[test]
 fn a_run_is_followed_through_a_death_to_its_end_and_the_window_may_change() {
+    if !has_tmux("a_run_is_followed_through_a_death_to_its_end_and_the_window_may_change") {
+        return;
+    }
     let place = Place::new();
     place.matrix(30, 1);
     let script = "stage A.construct; sleep 3000; exit 3";
@@ -307,6 +326,9 @@ fn masked_counts(screen: &str) -> String {
 
 #[test]
 fn a_followed_run_ends_with_it() {
+    if !has_tmux("a_followed_run_ends_with_it") {
+        return;
+    }
     let place = Place::new();
     place.matrix(2, 1);
     place.spawn("run slow.toml --script 'exit 3'").wait().unwrap();

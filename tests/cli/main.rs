@@ -10,6 +10,8 @@ mod standins;
 
 #[path = "../../src/testing/boards.rs"]
 mod boards;
+#[path = "../../src/testing/needs.rs"]
+mod needs;
 
 mod axes;
 mod bad_input;

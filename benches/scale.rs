@@ -95,8 +95,8 @@ fn journal_of(plan: &Plan, trials: u32, outcome: impl Fn(u32) -> Outcome) -> Vec
     })));
     let evidence = EvidenceSummary { file: digest, findings: Findings::default() };
     write(Event::Booted(Booted { evidence }));
-    let mut n = 0;
-    for (round, cell) in (1..=trials).flat_map(|round| plan.cells.iter().map(move |cell| (round, cell))) {
+    let rounds = (1..=trials).flat_map(|round| plan.cells.iter().map(move |cell| (round, cell)));
+    for (n, (round, cell)) in (0..).zip(rounds) {
         let trial = TrialId { cell: cell.id.clone(), round, attempt: 1 };
         write(Event::Started(Started {
             trial: trial.clone(),
@@ -112,7 +112,6 @@ fn journal_of(plan: &Plan, trials: u32, outcome: impl Fn(u32) -> Outcome) -> Vec
         let (judgement, rule) = jetfault::decide::classify::classify(&outcome);
         write(Event::Finished(Finished { trial: trial.clone(), outcome: Box::new(outcome) }));
         write(Event::Judged(Judged { trial, judgement, rule: rule.label.into() }));
-        n += 1;
     }
     bytes
 }

@@ -459,3 +459,72 @@ fn binary_of(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::result::ResultFold;
+    use crate::testing::constructed::{BOARD, Journal, agenda_of, board_provenance, board_script, machine, plan_of};
+
+    /// The board's run twice, as one report; the first may be corrected by the second.
+    fn twice(corrected: bool, has_gpu: bool) -> Brief {
+        let plan = plan_of(BOARD);
+        let agenda = agenda_of(&plan, &[]);
+        let run = |number| {
+            let id = format!("bnb-1936-00{number}").parse().unwrap();
+            RunUnderComparison { id, plan: plan.clone(), machine: machine() }
+        };
+        let runs = [run(1), run(2)];
+        let subject = |corrected| Subject { corrected, has_gpu, binary: None, tool: "0.1.0".into() };
+        let subjects = [subject(corrected), subject(false)];
+        let mut fold = BriefFold::new(&runs, &subjects);
+        for run in 0..2 {
+            let mut journal = Journal::open(&plan, &agenda, board_provenance);
+            journal.carry_on(usize::MAX, board_script);
+            let mut results = ResultFold::default();
+            for record in &journal.records {
+                fold.add(run, record, results.apply(record).as_ref()).unwrap();
+            }
+        }
+        fold.finish(Method::ClopperPearson)
+    }
+
+    #[test]
+    fn runs_of_one_recipe_are_counted_together_and_corrected_ones_are_not_counted() {
+        let fraction = |brief: &Brief| brief.focus[0].rate.fraction();
+        let both = twice(false, true);
+        assert_eq!((both.focus[0].label.as_str(), both.focus[0].state), ("baseline", State::Cold));
+        assert_eq!(fraction(&both), "14/18");
+        assert_eq!(
+            both.binaries.iter().map(|row| (row.run, row.rate.fraction())).collect::<Vec<_>>(),
+            [(0, "7/9".to_owned()), (1, "7/9".to_owned())]
+        );
+        let corrected = twice(true, true);
+        assert_eq!(fraction(&corrected), "7/9");
+        assert!(corrected.binaries.iter().all(|row| row.run == 1));
+    }
+
+    #[test]
+    fn numbers_of_different_provenance_never_meet() {
+        let both = twice(false, true);
+        let simulated: Vec<&Pool> = both.works.iter().filter(|pool| pool.provenance == Provenance::Simulated).collect();
+        assert_eq!(simulated.len(), 1);
+        assert_eq!((simulated[0].label.as_str(), simulated[0].rate.fraction()), ("power_mode=15W", "0/18".to_owned()));
+        assert!(both.fails.iter().all(|pool| pool.provenance == Provenance::Measured));
+    }
+
+    #[test]
+    fn a_machine_without_a_gpu_has_no_cold_starts() {
+        let both = twice(false, false);
+        assert!(both.fails.iter().chain(&both.works).all(|pool| pool.state == State::None));
+    }
+
+    #[test]
+    fn what_nobody_saw_and_what_few_passes_tempt_to_is_said() {
+        let both = twice(false, true);
+        let says = |words: &str| both.not_shown.iter().any(|sentence| sentence.contains(words));
+        assert!(says("the cause of 12 of 14 reboots is undetermined"), "{:#?}", both.not_shown);
+        assert!(both.shown.iter().any(|sentence| sentence.starts_with("warmup (none against 256x256): ESTABLISHED")));
+        assert!(!both.excerpts.is_empty() && both.excerpts.len() <= 8);
+    }
+}

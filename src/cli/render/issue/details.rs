@@ -90,31 +90,23 @@ fn all_of(report: &Report) -> String {
 }
 
 fn environment(out: &mut String, issue: &Issue<'_>, safe: &mut Safe<'_>, device: &dyn Fn(&DeviceId) -> String) {
-    let mut body = Budget::new("| run | | |\n|---|---|---|\n", ENVIRONMENT_BYTES_MAX);
+    let mut body = Budget::new("| | |\n|---|---|\n", ENVIRONMENT_BYTES_MAX);
     let mut before: Option<&Report> = None;
     for report in issue.reports {
-        let run = &report.run;
-        let id = safe.code(run.id.as_str());
-        let mut row = |name: &str, value: String| body.line(&format!("| {id} | {name} | {value} |"));
-        row(
-            "matrix",
-            format!("{} {}", safe.code(&report.matrix.name), safe.code(&report.matrix.digest.as_str()[..12])),
-        );
-        row("standing", format!("{}, {}", safe.prose(&standing(&run.standing)), counted(u64::from(run.boots), "boot")));
-        row("seed", report.matrix.seed.to_string());
-        let changed: Vec<String> = report.matrix.overrides.iter().chain(&report.matrix.only).cloned().collect();
-        if !changed.is_empty() {
-            row("changed", safe.code(&changed.join(" ")));
-        }
-        if let Some(machine) = &run.device {
-            row("board", safe.code(&device(machine)));
-        }
-        if before.is_some_and(|before| before.run.machine == run.machine) {
-            row("machine", "as above".to_owned());
-        } else {
+        let (run, matrix) = (&report.run, &report.matrix);
+        let mut facts = vec![
+            format!("matrix {} {}", safe.code(&matrix.name), safe.code(&matrix.digest.as_str()[..12])),
+            safe.prose(&standing(&run.standing)),
+            counted(u64::from(run.boots), "boot"),
+            format!("seed {}", matrix.seed),
+        ];
+        facts.extend(run.device.as_ref().map(|machine| format!("board {}", safe.code(&device(machine)))));
+        facts.extend(matrix.overrides.iter().chain(&matrix.only).map(|change| safe.code(change)));
+        body.line(&format!("| run {} | {} |", safe.code(run.id.as_str()), facts.join(", ")));
+        if before.is_none_or(|before| before.run.machine != run.machine) {
             for (name, value) in &run.machine {
                 let name = safe.prose(name);
-                row(&name, safe.code(value));
+                body.line(&format!("| {name} | {} |", safe.code(value)));
             }
         }
         before = Some(report);

@@ -40,6 +40,8 @@ pub mod follow;
 
 pub mod home;
 
+pub mod attach;
+
 pub mod compare;
 
 pub mod nightly;
@@ -76,6 +78,7 @@ use crate::model::matrix::json_schema;
 use crate::model::outcome::PeakMemory;
 use crate::model::settings::Settings;
 use crate::perform::affinity;
+use crate::perform::boot::{self, DETACH_SUBCOMMAND};
 use crate::perform::doctor::GPU_CHECK_SUBCOMMAND;
 use crate::perform::exec::{self, ParentFlags};
 use crate::perform::supervise::WORKER_SUBCOMMAND;
@@ -89,6 +92,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Some((name, rest)) if name == WORKER_SUBCOMMAND => worker_main(rest),
         Some((name, rest)) if name == exec::SUBCOMMAND => exec::main(rest),
         Some((name, _)) if name == GPU_CHECK_SUBCOMMAND => gpu_check_main(),
+        Some((name, rest)) if name == DETACH_SUBCOMMAND => detach_main(rest),
         Some(_) | None => people_main(&args),
     }
 }
@@ -100,6 +104,17 @@ fn gpu_check_main() -> ExitCode {
         Err(failure) => {
             failure.print(&Style::default());
             failure.exit.into()
+        }
+    }
+}
+
+/// The process in the middle of `run --detach`.
+fn detach_main(arguments: &[OsString]) -> ExitCode {
+    match std::env::current_exe().and_then(|harness| boot::leave(&harness, arguments)) {
+        Ok(()) => Exit::Done.into(),
+        Err(error) => {
+            output::say(format_args!("error: cannot leave this session: {error}"));
+            Exit::Unfit.into()
         }
     }
 }
@@ -155,6 +170,7 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Status(args) => read::status(args, global),
         Command::Arm(args) => boots::arm(args, global),
         Command::Disarm(args) => boots::disarm(args, global),
+        Command::Attach(args) => attach::attach(args, global),
         Command::Stop(args) => run::stop(args, global),
         Command::Explain(args) => read::explain(args, global),
         Command::Report(args) => read::report(args, global),

@@ -131,7 +131,7 @@ fn source(provenance: Provenance) -> Option<&'static str> {
 }
 
 /// Text from outside (labels, words of the system) on one line, without control characters.
-fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     text.split(|c: char| c.is_control() || c == ' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 

@@ -75,6 +75,8 @@ pub mod drill;
 
 pub mod status;
 
+pub mod follow;
+
 pub mod compare;
 
 pub mod brief;

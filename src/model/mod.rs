@@ -48,6 +48,8 @@ pub mod fitness;
 
 pub mod journal;
 
+pub mod frame;
+
 pub mod allocator;
 
 pub mod linear4bit_program;

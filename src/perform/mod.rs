@@ -99,6 +99,8 @@ pub mod doctor;
 
 pub mod capture;
 
+pub mod follow;
+
 pub mod checkpoint;
 
 pub mod linux;

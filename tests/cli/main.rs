@@ -19,6 +19,7 @@ mod boots;
 mod commands;
 mod companion;
 mod deaths;
+mod detach;
 mod documents;
 mod edge_llm;
 mod endings;

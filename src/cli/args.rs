@@ -12,7 +12,7 @@ mod report;
 mod search;
 mod trying;
 
-pub use fleet::AttachArgs;
+pub use fleet::{AttachArgs, FleetArgs, FleetCommand, FleetRunArgs};
 pub use report::{CompareFormat, ReportFormat};
 pub use search::{SearchArgs, SearchKind};
 pub use trying::TryArgs;
@@ -161,6 +161,11 @@ pub enum Command {
         after_help = "Examples:\n  jetfault inspect model.safetensors\n  jetfault inspect model-00001-of-00002.safetensors --format json\n\nhf_quant_config.json beside the file is compared with it. Exit code 1: something does not fit."
     )]
     Inspect(InspectArgs),
+    /// The same over many boards, from a desk, by ssh
+    #[command(
+        after_help = "Examples:\n  jetfault fleet push my.toml\n  jetfault fleet run my.toml --allow-reboot\n  jetfault fleet attach\n  jetfault fleet pull"
+    )]
+    Fleet(FleetArgs),
     /// Print the JSON Schema of matrices, for editors
     #[command(after_help = "Example:\n  jetfault schema > matrix.schema.json")]
     Schema,

@@ -42,6 +42,8 @@ pub mod home;
 
 pub mod attach;
 
+pub mod fleet;
+
 pub mod compare;
 
 pub mod nightly;
@@ -82,6 +84,7 @@ use crate::perform::boot::{self, DETACH_SUBCOMMAND};
 use crate::perform::doctor::GPU_CHECK_SUBCOMMAND;
 use crate::perform::exec::{self, ParentFlags};
 use crate::perform::supervise::WORKER_SUBCOMMAND;
+use crate::perform::transfer::SEND_SUBCOMMAND;
 use crate::workload::worker::{Reporter, WorkError};
 use crate::workload::{fake, linear4bit, worker};
 
@@ -91,15 +94,16 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match args.get(1..).and_then(<[OsString]>::split_first) {
         Some((name, rest)) if name == WORKER_SUBCOMMAND => worker_main(rest),
         Some((name, rest)) if name == exec::SUBCOMMAND => exec::main(rest),
-        Some((name, _)) if name == GPU_CHECK_SUBCOMMAND => gpu_check_main(),
+        Some((name, _)) if name == GPU_CHECK_SUBCOMMAND => answer_with(doctor::gpu_check()),
         Some((name, rest)) if name == DETACH_SUBCOMMAND => detach_main(rest),
+        Some((name, rest)) if name == SEND_SUBCOMMAND => answer_with(fleet::send(rest)),
         Some(_) | None => people_main(&args),
     }
 }
 
-/// The child of `doctor --gpu`.
-fn gpu_check_main() -> ExitCode {
-    match doctor::gpu_check() {
+/// How a process that nobody typed ended.
+fn answer_with(outcome: Outcome) -> ExitCode {
+    match outcome {
         Ok(exit) => exit.into(),
         Err(failure) => {
             failure.print(&Style::default());
@@ -182,6 +186,7 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Doctor(args) => doctor::doctor(args, global),
         Command::Capture(args) => capture::capture(args, global),
         Command::Inspect(args) => inspect::inspect(args, global),
+        Command::Fleet(args) => fleet::fleet(args, global),
         Command::Schema => output::print(schema().as_bytes()).map(|()| Exit::Done),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -7,6 +7,7 @@ mod compare;
 mod doctor;
 mod drill;
 mod explain;
+mod fleet;
 mod follow;
 mod home;
 mod html;
@@ -27,6 +28,7 @@ pub use compare::{comparisons, comparisons_markdown, covariates, covariates_mark
 pub use doctor::doctor;
 pub use drill::drill;
 pub use explain::explain;
+pub use fleet::fleet;
 pub use follow::{Screen, Tally, change, follow, standing_line};
 pub use home::{Home, LastRun, home};
 pub(super) use html::{Material, html};

@@ -77,6 +77,8 @@ pub mod status;
 
 pub mod follow;
 
+pub mod fleet;
+
 pub mod compare;
 
 pub mod brief;

@@ -154,12 +154,16 @@ fn board(entry: Entry, seen: &mut Seen<'_>) -> Result<BoardEntry, String> {
     let host = entry.host.get_ref();
     // One that begins with a dash would be an option of ssh.
     if host.is_empty() || host.starts_with('-') || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(seen.error(&entry.host, format_args!("{host:?} is not a host as ssh takes it, such as root@orin-1")));
+        return Err(
+            seen.error(&entry.host, format_args!("{host:?} is not a host as ssh takes it, such as root@orin-1"))
+        );
     }
     seen.once("host", host.clone(), &entry.host, name.as_str())?;
     for tag in &entry.tags {
         if !is_name(tag.get_ref()) {
-            return Err(seen.error(tag, format_args!("{:?} is not a tag: 1 to 64 of `a-z A-Z 0-9 _ . -`", tag.get_ref())));
+            return Err(
+                seen.error(tag, format_args!("{:?} is not a tag: 1 to 64 of `a-z A-Z 0-9 _ . -`", tag.get_ref()))
+            );
         }
     }
     for dir in [&entry.dir, &entry.results].into_iter().flatten() {

@@ -50,6 +50,8 @@ pub mod journal;
 
 pub mod frame;
 
+pub mod inventory;
+
 pub mod allocator;
 
 pub mod linear4bit_program;

@@ -101,6 +101,10 @@ pub mod capture;
 
 pub mod follow;
 
+pub mod ssh;
+
+pub mod transfer;
+
 pub mod checkpoint;
 
 pub mod linux;

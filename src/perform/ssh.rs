@@ -4,9 +4,12 @@
 //! nothing is ever asked for. It decides nothing: what a failure means is [`crate::decide::fleet::Trouble`]'s.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -40,6 +43,9 @@ const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// The longest line that is listened to, in bytes; the rest of a longer one is thrown away.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
+/// How much is read at once where many bytes come.
+const READ_BYTES: usize = 128 * 1024;
+
 /// How often a command is looked at.
 const PERIOD: Duration = Duration::from_millis(20);
 
@@ -66,8 +72,11 @@ pub enum SshError {
     /// The board, or the way to it.
     #[error("{0}")]
     Trouble(Trouble),
-    /// What came or went could not be read or written on this side.
+    /// What came is not what was agreed on, or could not be kept.
     #[error("{0}")]
+    Exchange(String),
+    /// The system's words about the process of ssh.
+    #[error("cannot wait for ssh: {0}")]
     Io(#[from] io::Error),
 }
 
@@ -113,12 +122,7 @@ impl Ssh {
     ///
     /// # Errors
     /// If it cannot be started, or is not done within `patience`; how it ended is in what it said.
-    pub fn ask(
-        &self,
-        argv: &[&str],
-        stdin: impl Read + Send + 'static,
-        patience: Duration,
-    ) -> Result<Said, SshError> {
+    pub fn ask(&self, argv: &[&str], stdin: impl Read + Send + 'static, patience: Duration) -> Result<Said, SshError> {
         let (mut child, input) = self.start(argv, &[])?;
         // It ends with the pipe, at the latest when the command does.
         thread::spawn(move || feed(stdin, input));
@@ -130,34 +134,35 @@ impl Ssh {
         Ok(Said { code, out, err: String::from_utf8_lossy(&err).into_owned() })
     }
 
-    /// Runs `argv` there, and gives what it prints to `each` as it comes, with its standard input from `stdin`.
+    /// Runs `argv` there with `stdin`, and has `each` read what it prints.
     ///
     /// # Errors
-    /// If it cannot be started, says nothing for `patience`, or fails; or what `each` returns.
-    pub fn exchange<T>(
+    /// If it cannot be started, says nothing for `patience`, or fails; or what `each` returns, in words.
+    pub fn exchange<T, E: fmt::Display>(
         &self,
         argv: &[&str],
         stdin: impl Read + Send + 'static,
         patience: Duration,
-        each: impl FnOnce(&mut dyn BufRead) -> Result<T, SshError>,
+        each: impl FnOnce(&mut dyn BufRead) -> Result<T, E>,
     ) -> Result<T, SshError> {
         let (mut child, input) = self.start(argv, &[])?;
         thread::spawn(move || feed(stdin, input));
         let err = drain(child.stderr.take().expect("it is piped"), COMPLAINT_BYTES_MAX);
         let stdout = child.stdout.take().expect("it is piped");
-        let taken = each(&mut BufReader::with_capacity(256 * 1024, stdout));
-        let code = match &taken {
-            Ok(_) => wait(&mut child, patience)?,
-            // What came made no sense, or nothing came: why, the command tells, if it ends.
-            Err(_) => wait(&mut child, DRAIN_PATIENCE).unwrap_or(None),
-        };
+        let (guard, fed) = Guard::over(child, patience);
+        let taken = each(&mut BufReader::with_capacity(READ_BYTES, Counted { from: stdout, fed }));
+        let code = guard.end(if taken.is_ok() { patience } else { DRAIN_PATIENCE });
         let err = err.recv_timeout(DRAIN_PATIENCE).unwrap_or_default();
-        if code == Some(0) {
-            return taken;
-        }
-        match (&taken, code) {
-            (Err(_), None) => taken,
-            _ => Err(SshError::Trouble(Trouble::of(code, &String::from_utf8_lossy(&err)))),
+        match (taken, code) {
+            (Ok(taken), Ok(Some(0))) => Ok(taken),
+            (_, Err(SshError::Late(_))) => Err(SshError::Late(patience)),
+            // What came made no sense because the command failed: it says why.
+            (_, Ok(code)) if code != Some(0) => {
+                Err(SshError::Trouble(Trouble::of(code, &String::from_utf8_lossy(&err))))
+            }
+            (Err(error), _) => Err(SshError::Exchange(error.to_string())),
+            (Ok(_), Ok(_)) => unreachable!("the other codes are above"),
+            (Ok(_), Err(error)) => Err(error),
         }
     }
 
@@ -187,6 +192,61 @@ impl Ssh {
         let input = child.stdin.take().expect("it is piped");
         Ok((child, input))
     }
+}
+
+/// Bytes that are counted, so that silence is noticed.
+struct Counted<R> {
+    from: R,
+    fed: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(buffer)?;
+        self.fed.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+/// A command that is killed if nothing comes of it for too long.
+struct Guard {
+    child: Arc<Mutex<Child>>,
+    is_late: Arc<AtomicBool>,
+    done: Sender<()>,
+}
+
+impl Guard {
+    fn over(child: Child, patience: Duration) -> (Self, Arc<AtomicU64>) {
+        let (done, is_done) = mpsc::channel();
+        let guard = Self { child: Arc::new(Mutex::new(child)), is_late: Arc::default(), done };
+        let fed = Arc::new(AtomicU64::new(0));
+        let (child, is_late, counted) = (guard.child.clone(), guard.is_late.clone(), fed.clone());
+        thread::spawn(move || {
+            let mut before = u64::MAX;
+            // Between two looks nothing came: killing the command ends its pipe, and with it the reading.
+            while is_done.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+                let now = counted.load(Ordering::Relaxed);
+                if now == before {
+                    is_late.store(true, Ordering::Relaxed);
+                    let _ = lock(&child).kill();
+                    return;
+                }
+                before = now;
+            }
+        });
+        (guard, fed)
+    }
+
+    fn end(self, patience: Duration) -> Result<Option<i32>, SshError> {
+        let _ = self.done.send(());
+        let code = wait(&mut lock(&self.child), patience);
+        if self.is_late.load(Ordering::Relaxed) { Err(SshError::Late(patience)) } else { code }
+    }
+}
+
+/// A process is as it is, whatever happened to whoever looked at it last.
+fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Gives `from` to a command. One that ends before it read everything is no error here: it says why itself.
@@ -283,5 +343,79 @@ impl Drop for Listening {
         if let Some(reader) = self.reader.take().filter(JoinHandle::is_finished) {
             let _ = reader.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::model::inventory::parse_inventory;
+
+    /// A program in the place of ssh that has the machine's own shell do what it is asked, after `before`.
+    fn ssh(dir: &tempfile::TempDir, before: &str) -> Ssh {
+        let program = dir.path().join("ssh");
+        let script = format!("#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\n{before}\nexec sh -c \"$3\"\n");
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let inventory = parse_inventory("[[board]]\nname = \"a\"\nhost = \"user@a\"\n").unwrap();
+        Ssh::new(program.into(), &inventory.boards[0])
+    }
+
+    const LONG: Duration = Duration::from_secs(30);
+    const SHORT: Duration = Duration::from_millis(300);
+
+    #[test]
+    fn a_command_gets_its_words_and_its_input_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let ssh = ssh(&dir, "[ \"$2\" = user@a ] || exit 9");
+        let said = ssh.ask(&["sh", "-c", "cat; printf '%s' \"$1\"", "sh", "$(id) 'it'"], &b"in;"[..], LONG).unwrap();
+        assert_eq!((said.code, &said.out[..]), (Some(0), &b"in;$(id) 'it'"[..]));
+    }
+
+    #[test]
+    fn a_board_that_says_nothing_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let ssh = ssh(&dir, "exec sleep 60");
+        let began = Instant::now();
+        assert!(matches!(ssh.ask(&["true"], io::empty(), SHORT), Err(SshError::Late(_))));
+        let read = |from: &mut dyn BufRead| from.read_to_end(&mut Vec::new());
+        assert!(matches!(ssh.exchange(&["true"], io::empty(), SHORT, read), Err(SshError::Late(_))));
+        let mut listening = ssh.listen(&["true"]).unwrap();
+        assert!(matches!(listening.next(SHORT), Heard::Nothing));
+        drop(listening);
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn what_failed_there_is_told_and_not_what_it_made_of_the_exchange() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |from: &mut dyn BufRead| match from.read_to_end(&mut Vec::new()) {
+            Ok(0) => Err("nothing came".to_owned()),
+            _ => Ok(()),
+        };
+        let full = ssh(&dir, "echo 'x: No space left on device' >&2; exit 1");
+        let error = full.exchange(&["true"], io::empty(), LONG, read).unwrap_err();
+        assert!(matches!(error, SshError::Trouble(Trouble::DiskFull)), "{error}");
+        let error = ssh(&dir, "").exchange(&["true"], io::empty(), LONG, read).unwrap_err();
+        assert!(matches!(&error, SshError::Exchange(words) if words == "nothing came"), "{error}");
+    }
+
+    #[test]
+    fn lines_are_heard_as_they_come_and_then_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut listening = ssh(&dir, "").listen(&["sh", "-c", "echo a; echo b; echo why >&2; exit 3"]).unwrap();
+        let mut lines = Vec::new();
+        let end = loop {
+            match listening.next(LONG) {
+                Heard::Line(line) => lines.push(line),
+                Heard::Nothing => panic!("nothing came"),
+                Heard::Ended { code, err } => break (code, err),
+            }
+        };
+        assert_eq!(lines, [b"a\n", b"b\n"]);
+        assert_eq!(end, (Some(3), "why\n".to_owned()));
     }
 }

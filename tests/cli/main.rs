@@ -23,6 +23,7 @@ mod detach;
 mod documents;
 mod edge_llm;
 mod endings;
+mod fleet;
 mod forensics;
 mod hostile;
 mod inspect;

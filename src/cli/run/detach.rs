@@ -19,12 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// Leaves `run`, which nobody holds any more, to a process that outlives this session; returns once that works on it.
-pub(super) fn hand_over(
-    results: &ResultsDir,
-    run: &RunDir,
-    harness: &Path,
-    sysroot: &Sysroot,
-) -> Result<(), Failure> {
+pub(super) fn hand_over(results: &ResultsDir, run: &RunDir, harness: &Path, sysroot: &Sysroot) -> Result<(), Failure> {
     let id = &run.id;
     let detached = Detached { harness, run: id, run_dir: &run.path, sysroot };
     let says = detached.start().or_fail(Exit::Unfit).map_err(|failure| {

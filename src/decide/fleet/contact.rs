@@ -11,6 +11,10 @@ use crate::model::ids::BootId;
 /// seconds, whatever it does.
 pub const SILENCE_MS: u64 = 20_000;
 
+/// How long a call may take to the first frame, in milliseconds: a machine that takes connections may have stopped
+/// otherwise.
+const CALL_MS: u64 = 30_000;
+
 /// Pauses between calls, in milliseconds: short while the board may just be booting.
 const PAUSE_MS: u64 = 2_000;
 const PAUSE_LATER_MS: u64 = 10_000;
@@ -22,10 +26,12 @@ const CLOCKS_APART_S: u64 = 24 * 3600;
 /// Where the contact stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
-    /// It is called, since the given time.
+    /// It is called.
     Calling {
-        /// Milliseconds of the desk's clock.
+        /// Since when it is not reached, in milliseconds of the desk's clock.
         since_ms: u64,
+        /// When the last call began.
+        called_ms: u64,
     },
     /// It speaks.
     Up {
@@ -123,7 +129,7 @@ impl Contact {
     /// A board that is called for the first time at `now_ms`.
     pub fn new(now_ms: u64, patience_ms: u64) -> Self {
         Self {
-            link: Link::Calling { since_ms: now_ms },
+            link: Link::Calling { since_ms: now_ms, called_ms: now_ms },
             patience_ms,
             boot: None,
             heard_ms: None,
@@ -155,6 +161,9 @@ impl Contact {
             (Link::Calling { .. } | Link::Up { .. }, Sign::Frame(frame, desk_s)) => self.heard(*frame, desk_s, now_ms),
             (Link::Calling { .. } | Link::Up { .. }, Sign::Ended(trouble)) => self.ended(trouble, now_ms),
             (Link::Up { heard_ms }, Sign::Tick) if now_ms.saturating_sub(*heard_ms) > SILENCE_MS => {
+                self.ended(Trouble::Silent, now_ms)
+            }
+            (Link::Calling { called_ms, .. }, Sign::Tick) if now_ms.saturating_sub(*called_ms) > CALL_MS => {
                 self.ended(Trouble::Silent, now_ms)
             }
             (Link::Up { .. } | Link::Calling { .. }, Sign::Tick) => (Vec::new(), Turn::Listen),
@@ -200,7 +209,7 @@ impl Contact {
     fn ended(&mut self, why: Trouble, now_ms: u64) -> (Vec<Note>, Turn) {
         let mut notes = Vec::new();
         let since_ms = match self.link {
-            Link::Calling { since_ms } => since_ms,
+            Link::Calling { since_ms, .. } => since_ms,
             Link::Up { .. } | Link::Over(_) | Link::SetAside => {
                 notes.push(Note::Lost { why: why.clone(), open: self.open.clone() });
                 now_ms
@@ -212,8 +221,9 @@ impl Contact {
             notes.push(Note::SetAside(why));
             return (notes, Turn::End);
         }
-        self.link = Link::Calling { since_ms };
-        (notes, Turn::Call { pause_ms: if waited_ms < SOON_MS { PAUSE_MS } else { PAUSE_LATER_MS } })
+        let pause_ms = if waited_ms < SOON_MS { PAUSE_MS } else { PAUSE_LATER_MS };
+        self.link = Link::Calling { since_ms, called_ms: now_ms + pause_ms };
+        (notes, Turn::Call { pause_ms })
     }
 }
 
@@ -273,6 +283,10 @@ mod tests {
         let lost = (0..60).map(|half| half * 500).find(|now| !contact.next(Sign::Tick, *now).0.is_empty());
         assert!(lost.is_some_and(|ms| ms < 30_000), "{lost:?}");
         assert!(matches!(contact.link(), Link::Calling { .. }));
+        // And a machine that takes the connection and says nothing is called again.
+        let again =
+            (0..200).map(|half| 30_000 + half * 500).find(|now| contact.next(Sign::Tick, *now).1 != Turn::Listen);
+        assert!(again.is_some_and(|ms| ms < 60_000), "{again:?}");
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub enum Trouble {
     Held(String),
     /// Anything else: how it ended, and what it said.
     Refused {
-        /// The exit code; absent if a signal ended it.
-        code: Option<i32>,
+        /// The exit code.
+        code: i32,
         /// The first line that tells.
         words: String,
     },
@@ -42,6 +42,9 @@ const SSH_FAILED: i32 = 255;
 
 /// The exit code of a harness that finds another one at work.
 const HELD: i32 = 5;
+
+/// What shells add to the number of the signal that ended a command.
+const ENDED_BY_SIGNAL: i32 = 129;
 
 /// What shells end with for a program that is not there, and for one that cannot be run.
 const NOT_FOUND: i32 = 127;
@@ -71,6 +74,9 @@ impl Trouble {
             return Self::SudoAsks;
         }
         match code {
+            None => Self::Unreachable("ssh was ended by a signal".to_owned()),
+            // A board that goes down ends what runs there.
+            Some(ENDED_BY_SIGNAL..SSH_FAILED) => Self::Unreachable(format!("what ran there was ended: {words}")),
             Some(NOT_EXECUTABLE) if says("Exec format error") || says("cannot execute binary file") => {
                 Self::OtherArchitecture
             }
@@ -78,7 +84,7 @@ impl Trouble {
             Some(_) if says("Exec format error") => Self::OtherArchitecture,
             Some(NOT_FOUND) => Self::NoProgram(words),
             Some(HELD) => Self::Held(words),
-            _ => Self::Refused { code, words },
+            Some(code) => Self::Refused { code, words },
         }
     }
 
@@ -106,15 +112,23 @@ impl Trouble {
                 "was the board reflashed? if so `ssh-keygen -R` of its name, then `ssh {host}` once; if not, somebody \
                  else answers in its place"
             )),
-            Self::HostKeyUnknown => Some(format!("`ssh {host}` once, and compare the key that it shows with the board's")),
-            Self::NotLetIn(_) => Some(format!("`ssh -o BatchMode=yes {host} true` must work: a key, and an agent that has it")),
-            Self::SudoAsks => Some("let this user run jetfault by sudo without a password, or log in as root".to_owned()),
+            Self::HostKeyUnknown => {
+                Some(format!("`ssh {host}` once, and compare the key that it shows with the board's"))
+            }
+            Self::NotLetIn(_) => {
+                Some(format!("`ssh -o BatchMode=yes {host} true` must work: a key, and an agent that has it"))
+            }
+            Self::SudoAsks => {
+                Some("let this user run jetfault by sudo without a password, or log in as root".to_owned())
+            }
             Self::NoProgram(_) => Some("`jetfault fleet push` puts it there".to_owned()),
             Self::OtherArchitecture => {
                 Some("`jetfault fleet push` with a binary for it: [fleet] binary.aarch64 = \"PATH\"".to_owned())
             }
             Self::DiskFull => Some("free some space on the board; what is recorded there is safe".to_owned()),
-            Self::Held(_) => Some("another desk, or somebody at the board: `jetfault fleet status` shows its run".to_owned()),
+            Self::Held(_) => {
+                Some("another desk, or somebody at the board: `jetfault fleet status` shows its run".to_owned())
+            }
             Self::Refused { .. } => None,
         }
     }
@@ -134,8 +148,7 @@ impl fmt::Display for Trouble {
             Self::OtherArchitecture => f.write_str("the jetfault there is for another architecture"),
             Self::DiskFull => f.write_str("its disk is full"),
             Self::Held(words) => write!(f, "it is at work for somebody else: {words}"),
-            Self::Refused { code: Some(code), words } => write!(f, "{words} (exit code {code})"),
-            Self::Refused { code: None, words } => write!(f, "{words} (ended by a signal)"),
+            Self::Refused { code, words } => write!(f, "{words} (exit code {code})"),
         }
     }
 }
@@ -178,6 +191,7 @@ mod tests {
         let held = of(5, "error: this machine is held by another jetfault (/run/x)\nhint: y\n");
         assert_eq!(held, Trouble::Held("this machine is held by another jetfault (/run/x)".into()));
         // A board that denies a file does not deny a login.
-        assert!(matches!(of(4, "error: cannot write: Permission denied"), Trouble::Refused { code: Some(4), .. }));
+        assert!(matches!(of(4, "error: cannot write: Permission denied"), Trouble::Refused { code: 4, .. }));
+        assert!(of(143, "Terminated").is_passing() && Trouble::of(None, "").is_passing());
     }
 }

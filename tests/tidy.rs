@@ -27,7 +27,7 @@ const OWNERS: [(&str, &[&str]); 25] = [
     ("indicatif", &["src/cli/progress.rs"]),
     ("signal_hook", &["src/cli/", "src/workload/fake.rs", "src/workload/load.rs"]),
     ("tracing_subscriber", &["src/cli/"]),
-    ("toml", &["src/model/matrix/", "src/model/board.rs"]),
+    ("toml", &["src/model/matrix/", "src/model/board.rs", "src/model/inventory.rs"]),
     ("sha2", &["src/model/ids.rs", "src/perform/launching.rs", "src/workload/gpu/images.rs"]),
     ("crc32fast", &["src/model/journal.rs"]),
     ("chrono", &["src/model/units.rs", "src/perform/host/", "src/testing/"]),

@@ -7,10 +7,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::decide::stats::Method;
 use crate::model::ids::DeviceId;
 
+mod fleet;
 mod report;
+mod search;
 mod trying;
 
+pub use fleet::{AttachArgs, FleetArgs, FleetCommand, FleetRunArgs};
 pub use report::{CompareFormat, ReportFormat};
+pub use search::{SearchArgs, SearchKind};
 pub use trying::TryArgs;
 
 /// Reproduces, explains and bisects faults on NVIDIA Jetson boards, and says no more than the data supports.
@@ -98,6 +102,9 @@ pub enum Command {
         after_help = "Examples:\n  jetfault status\n  jetfault status --follow      a table that is drawn anew; Ctrl-C ends it\n  jetfault status --format json"
     )]
     Status(StatusArgs),
+    /// Follow a run as it goes, until it ends; Ctrl-C ends the following and not the run
+    #[command(after_help = "Examples:\n  jetfault attach              the latest run\n  jetfault attach bnb-1936-002")]
+    Attach(AttachArgs),
     /// Finish the current trial, put back what was changed, remove the boot service, then stop
     #[command(after_help = "Example:\n  jetfault stop")]
     Stop(StopArgs),
@@ -154,6 +161,11 @@ pub enum Command {
         after_help = "Examples:\n  jetfault inspect model.safetensors\n  jetfault inspect model-00001-of-00002.safetensors --format json\n\nhf_quant_config.json beside the file is compared with it. Exit code 1: something does not fit."
     )]
     Inspect(InspectArgs),
+    /// The same over many boards, from a desk, by ssh
+    #[command(
+        after_help = "Examples:\n  jetfault fleet push my.toml\n  jetfault fleet run my.toml --allow-reboot\n  jetfault fleet attach\n  jetfault fleet pull"
+    )]
+    Fleet(FleetArgs),
     /// Print the JSON Schema of matrices, for editors
     #[command(after_help = "Example:\n  jetfault schema > matrix.schema.json")]
     Schema,
@@ -235,6 +247,9 @@ pub struct RunArgs {
     /// Open a new run even if one of the same matrix is there
     #[arg(long)]
     pub new: bool,
+    /// Open the run, leave it to a process that outlives this session, print its id and end; `jetfault attach` follows it
+    #[arg(long, conflicts_with = "git_bisect")]
+    pub detach: bool,
     /// Speak to `git bisect run`: exit 0 good, 1 bad, 125 void, undecided or unfit to tell, 255 everything else. Opens a
     /// new run each time, and refuses matrices that need boots
     #[arg(long)]
@@ -256,56 +271,6 @@ pub struct BootArgs {
     /// Directory of systemd's units, in which the boot service is installed [default: /etc/systemd/system]
     #[arg(long, value_name = "DIR")]
     pub unit_dir: Option<PathBuf>,
-}
-
-/// What is searched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SearchKind {
-    /// Which levels of the baseline are load-bearing; each axis flips to its level in `[bisect.use]`, else its first
-    Axes,
-    /// The smallest part of the baseline's sequence that fails by itself
-    Sequence,
-    /// From which level of an ordered axis on; numbers are ordered as numbers
-    Levels,
-    /// Since which revision of `[revisions]`, or up to which, if the good one is the newer
-    Revisions,
-}
-
-/// How a search is made.
-#[derive(Debug, Args)]
-pub struct SearchArgs {
-    /// For `axes`: only these, may be repeated; for `levels`: the one axis
-    #[arg(long, value_name = "AXIS", help_heading = "Search")]
-    pub axis: Vec<String>,
-    /// For `levels`: the level without the fault
-    #[arg(long, value_name = "LEVEL", help_heading = "Search")]
-    pub good: Option<String>,
-    /// For `levels`: the level with the fault [default: the baseline's]
-    #[arg(long, value_name = "LEVEL", help_heading = "Search")]
-    pub bad: Option<String>,
-    /// For `sequence`: whether other orders of the part that is found fault too
-    #[arg(long, help_heading = "Search")]
-    pub orders: bool,
-    /// Three faults of the bad end and five runs of the good one before the search, instead of one and two
-    #[arg(long, help_heading = "Search")]
-    pub thorough: bool,
-    /// Take one fault for proof: only for a signature that nothing else can leave
-    #[arg(long, help_heading = "Search")]
-    pub no_false_faults: bool,
-    /// For `axes` and `sequence`: leave out the runs that confirm the answer
-    #[arg(long, help_heading = "Search")]
-    pub no_confirm: bool,
-    /// The most runs after the gate
-    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Search")]
-    pub budget: u32,
-    /// For `revisions`: what preparing a revision costs, in runs; the search then prepares fewer
-    #[arg(long, value_name = "RUNS", value_parser = cost, help_heading = "Search")]
-    pub build_cost: Option<f64>,
-}
-
-fn cost(text: &str) -> Result<f64, String> {
-    let cost: f64 = text.parse().map_err(|_| "a number of runs, such as 10".to_owned())?;
-    if cost.is_finite() && cost >= 0.0 { Ok(cost) } else { Err("a number of runs, such as 10".to_owned()) }
 }
 
 /// `bisect`.
@@ -408,6 +373,9 @@ pub struct ResumeArgs {
     /// As the boot service does: wait for a chance to log in, for whoever is logged in, and for the boot's verification
     #[arg(long)]
     pub at_boot: bool,
+    /// In the transient unit that `run --detach` made
+    #[arg(long, hide = true, conflicts_with = "at_boot")]
+    pub in_unit: bool,
     /// How the boot service behaves, where the run needs boots.
     #[command(flatten)]
     pub boot: BootArgs,

@@ -39,6 +39,7 @@ pub fn bisect(args: &BisectArgs, global: &Global) -> Outcome {
         allow: args.session.allow,
         boot: &args.session.boot,
         format: args.format,
+        detach: false,
     };
     begin(&source, plan, &how, global)
 }

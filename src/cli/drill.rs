@@ -49,6 +49,7 @@ pub fn drill(args: &DoctorArgs, global: &Global) -> Outcome {
         // It arms nothing: a person says when each fault may come.
         boot: &BootArgs { boot_delay: 0, unit_dir: None },
         format: args.format,
+        detach: false,
     };
     let (source, plan) = shipped()?;
     begin(&source, plan, &how, global)

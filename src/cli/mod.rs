@@ -40,6 +40,10 @@ pub mod follow;
 
 pub mod home;
 
+pub mod attach;
+
+pub mod fleet;
+
 pub mod compare;
 
 pub mod nightly;
@@ -76,9 +80,11 @@ use crate::model::matrix::json_schema;
 use crate::model::outcome::PeakMemory;
 use crate::model::settings::Settings;
 use crate::perform::affinity;
+use crate::perform::boot::{self, DETACH_SUBCOMMAND};
 use crate::perform::doctor::GPU_CHECK_SUBCOMMAND;
 use crate::perform::exec::{self, ParentFlags};
 use crate::perform::supervise::WORKER_SUBCOMMAND;
+use crate::perform::transfer::SEND_SUBCOMMAND;
 use crate::workload::worker::{Reporter, WorkError};
 use crate::workload::{fake, linear4bit, worker};
 
@@ -88,18 +94,31 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match args.get(1..).and_then(<[OsString]>::split_first) {
         Some((name, rest)) if name == WORKER_SUBCOMMAND => worker_main(rest),
         Some((name, rest)) if name == exec::SUBCOMMAND => exec::main(rest),
-        Some((name, _)) if name == GPU_CHECK_SUBCOMMAND => gpu_check_main(),
+        Some((name, _)) if name == GPU_CHECK_SUBCOMMAND => answer_with(doctor::gpu_check()),
+        Some((name, rest)) if name == DETACH_SUBCOMMAND => detach_main(rest),
+        Some((name, rest)) if name == SEND_SUBCOMMAND => answer_with(fleet::send(rest)),
         Some(_) | None => people_main(&args),
     }
 }
 
-/// The child of `doctor --gpu`.
-fn gpu_check_main() -> ExitCode {
-    match doctor::gpu_check() {
+/// How a process that nobody typed ended.
+fn answer_with(outcome: Outcome) -> ExitCode {
+    match outcome {
         Ok(exit) => exit.into(),
         Err(failure) => {
             failure.print(&Style::default());
             failure.exit.into()
+        }
+    }
+}
+
+/// The process in the middle of `run --detach`.
+fn detach_main(arguments: &[OsString]) -> ExitCode {
+    match std::env::current_exe().and_then(|harness| boot::leave(&harness, arguments)) {
+        Ok(()) => Exit::Done.into(),
+        Err(error) => {
+            output::say(format_args!("error: cannot leave this session: {error}"));
+            Exit::Unfit.into()
         }
     }
 }
@@ -155,6 +174,7 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Status(args) => read::status(args, global),
         Command::Arm(args) => boots::arm(args, global),
         Command::Disarm(args) => boots::disarm(args, global),
+        Command::Attach(args) => attach::attach(args, global),
         Command::Stop(args) => run::stop(args, global),
         Command::Explain(args) => read::explain(args, global),
         Command::Report(args) => read::report(args, global),
@@ -166,6 +186,7 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Doctor(args) => doctor::doctor(args, global),
         Command::Capture(args) => capture::capture(args, global),
         Command::Inspect(args) => inspect::inspect(args, global),
+        Command::Fleet(args) => fleet::fleet(args, global),
         Command::Schema => output::print(schema().as_bytes()).map(|()| Exit::Done),
         Command::Completions { shell } => {
             let mut script = Vec::new();

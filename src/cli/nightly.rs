@@ -125,6 +125,7 @@ pub fn nightly(args: &NightlyArgs, global: &Global) -> Outcome {
         allow: args.session.allow,
         boot: &args.session.boot,
         format: args.format,
+        detach: false,
     };
     let exit = begin(&source, tonight, &how, global)?;
     if let (Some(file), Some(run)) =

@@ -19,10 +19,18 @@ use crate::cli::render::{COLUMNS_DEFAULT, Style};
 /// # Errors
 /// If they cannot be written, unless nobody reads them any more.
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
+    offer(bytes).map(drop)
+}
+
+/// Prints `bytes`; returns whether anybody reads them still.
+///
+/// # Errors
+/// If they cannot be written for another reason.
+pub fn offer(bytes: &[u8]) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe || is_hung_up(&error, &stdout) => Ok(()),
-        written => written.or_fail(Exit::Unfit),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe || is_hung_up(&error, &stdout) => Ok(false),
+        written => written.map(|()| true).or_fail(Exit::Unfit),
     }
 }
 

@@ -7,6 +7,7 @@ mod compare;
 mod doctor;
 mod drill;
 mod explain;
+mod fleet;
 mod follow;
 mod home;
 mod html;
@@ -27,6 +28,7 @@ pub use compare::{comparisons, comparisons_markdown, covariates, covariates_mark
 pub use doctor::doctor;
 pub use drill::drill;
 pub use explain::explain;
+pub use fleet::fleet;
 pub use follow::{Screen, Tally, change, follow, standing_line};
 pub use home::{Home, LastRun, home};
 pub(super) use html::{Material, html};
@@ -131,7 +133,7 @@ fn source(provenance: Provenance) -> Option<&'static str> {
 }
 
 /// Text from outside (labels, words of the system) on one line, without control characters.
-fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     text.split(|c: char| c.is_control() || c == ' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 

@@ -2,16 +2,20 @@
 
 mod agenda;
 
+mod detach;
+
 mod failures;
 
 mod permissions;
 
 mod place;
 
+mod stop;
+
 use std::cell::RefCell;
 use std::env;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -20,7 +24,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::cli::args::{AllowArgs, BootArgs, DataFormat, Global, ResumeArgs, RunArgs, StopArgs};
+use crate::cli::args::{AllowArgs, BootArgs, DataFormat, Global, ResumeArgs, RunArgs};
 use crate::cli::boots::Boots;
 use crate::cli::campaign::{self, Next, Workshop};
 use crate::cli::errors::{Failure, OrFail, Outcome};
@@ -42,7 +46,7 @@ use crate::model::ids::{BootId, ContentDigest, DeviceId};
 use crate::model::journal::{Event, Launcher, Opened, Persistence, SetChanged};
 use crate::model::settings::Start;
 use crate::model::start_state::TraceSources;
-use crate::perform::boot::{AtBoot, KERNEL_WORD, Trouble, UnitDir, hold_of, is_switched_off, release};
+use crate::perform::boot::{AtBoot, KERNEL_WORD, Trouble, hold_of, is_switched_off, release};
 use crate::perform::host::{MachineFacts, Sysroot};
 use crate::perform::invoker;
 use crate::perform::journal::last_record;
@@ -60,6 +64,7 @@ use self::place::{Found, Locks, find, open_results};
 pub use self::failures::run_failure;
 pub(super) use self::permissions::{allowed, check_permissions};
 pub use self::place::machine_dirs;
+pub use self::stop::stop;
 
 /// `jetfault run MATRIX`.
 ///
@@ -77,6 +82,7 @@ pub fn run(args: &RunArgs, global: &Global) -> Outcome {
         allow: AllowArgs { allow_reboot: args.session.allow.allow_reboot && !args.git_bisect, ..args.session.allow },
         boot: &args.session.boot,
         format: DataFormat::Text,
+        detach: args.detach,
     };
     if args.git_bisect && plan.needs.boots > 0 {
         return Err(Failure::words(Exit::Usage, "git bisect run cannot wait for the boots that this matrix needs")
@@ -102,6 +108,8 @@ pub struct Begin<'a> {
     pub boot: &'a BootArgs,
     /// How a campaign says where it stands.
     pub format: DataFormat,
+    /// Whether the run is left to a process that outlives this one.
+    pub detach: bool,
 }
 
 /// Carries `plan` through: in the run of the same plan if there is one, else in a new one.
@@ -159,7 +167,8 @@ pub fn begin(source: &MatrixSource, mut plan: Plan, how: &Begin<'_>, global: &Gl
         script: how.script.map(|script| script.replace("; ", "\n")),
     };
     let carried = Carried { results: &results, run: &run, plan, here, harness, format: how.format, locks };
-    let manner = Manner { boot: how.boot, accept_binary: how.accept_binary, start: StartedBy::Person };
+    let start = if how.detach { StartedBy::PersonWhoLeaves } else { StartedBy::Person };
+    let manner = Manner { boot: how.boot, accept_binary: how.accept_binary, start };
     carry_on(carried, Some(first), manner, global)
 }
 
@@ -169,7 +178,11 @@ pub fn begin(source: &MatrixSource, mut plan: Plan, how: &Begin<'_>, global: &Gl
 /// See [`Failure`].
 pub fn resume(args: &ResumeArgs, global: &Global) -> Outcome {
     let (results, run) = locate::run(global, args.run.as_deref())?;
-    let start = if args.at_boot { StartedBy::Boot } else { StartedBy::Person };
+    let start = match (args.at_boot, args.in_unit) {
+        (true, _) => StartedBy::Boot,
+        (false, true) => StartedBy::Unit,
+        (false, false) => StartedBy::Person,
+    };
     let manner = Manner { boot: &args.boot, accept_binary: args.accept_binary, start };
     if !args.at_boot {
         return resume_here(&results, &run, manner, global);
@@ -214,6 +227,10 @@ fn resume_here(results: &ResultsDir, run: &RunDir, manner: Manner<'_>, global: &
 enum StartedBy {
     /// Somebody who typed a command.
     Person,
+    /// Somebody who typed a command, and leaves the run to another process.
+    PersonWhoLeaves,
+    /// The unit to which it was left.
+    Unit,
     /// What starts it at a boot.
     Boot,
     /// `stop`: only to put back what was changed.
@@ -314,7 +331,13 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, manner: Manner<'_>, glo
             Carriage::Asked => plan = read::plan(run)?,
             Carriage::Served => {
                 drop(locks);
-                boots.hand_over(run, &sysroot, manner.boot)?;
+                match boots.are_served() {
+                    true => boots.hand_over(run, &sysroot, manner.boot)?,
+                    false => detach::hand_over(results, run, &part.harness.path, &sysroot)?,
+                }
+                if manner.start == StartedBy::PersonWhoLeaves {
+                    output::print(format!("{}\n", run.id).as_bytes())?;
+                }
                 return Ok(Exit::Undecided);
             }
         }
@@ -333,7 +356,7 @@ enum Carriage {
     Ended(Ended),
     /// To a question, which was answered: the plan must be read again.
     Asked,
-    /// The run is open, and the boot service is to carry it on.
+    /// The run is open, and another process is to carry it on.
     Served,
 }
 
@@ -420,7 +443,12 @@ impl Part<'_> {
         }
         made.into_iter().try_for_each(|made| runner.note(Event::Set(made.into()))).map_err(failed)?;
         let is_closed = matches!(runner.state().phase, Phase::Closed(_));
-        if self.boots.are_served() && self.start == StartedBy::Person && !is_closed {
+        let is_left = match self.start {
+            StartedBy::Person => self.boots.are_served(),
+            StartedBy::PersonWhoLeaves => true,
+            StartedBy::Unit | StartedBy::Boot | StartedBy::Stop => false,
+        };
+        if is_left && !is_closed {
             return Ok(Carriage::Served);
         }
         match (runner.run().map_err(failed)?, plan.campaign.as_deref()) {
@@ -474,12 +502,20 @@ fn greet(
     Ok(())
 }
 
+/// Prints what a run found; returns the exit code that its results have.
+///
+/// # Errors
+/// If the run cannot be read back, or nothing be printed.
+pub fn print_result(run: &RunDir, format: DataFormat, global: &Global) -> Outcome {
+    match read::plan(run)?.nightly {
+        Some(_) => nightly::print(run, format, None, global),
+        None => campaign::print_standing(run, format, global),
+    }
+}
+
 /// Says how the run stands and gives its exit code.
 fn conclude(run: &RunDir, ended: Ended, boots: &Boots, format: DataFormat, global: &Global) -> Outcome {
-    let report = match read::plan(run)?.nightly {
-        Some(_) => nightly::print(run, format, None, global)?,
-        None => campaign::print_standing(run, format, global)?,
-    };
+    let report = print_result(run, format, global)?;
     match ended {
         Ended::Closed(_) => Ok(report),
         Ended::Stopped(StopRequest::Now { signal }) => {
@@ -539,7 +575,7 @@ fn say_what_is_against_cold(sysroot: &Sysroot, used: &UsedMark, here: &BootId) {
 }
 
 fn launcher(start: StartedBy) -> Launcher {
-    if start == StartedBy::Boot {
+    if matches!(start, StartedBy::Boot | StartedBy::Unit) {
         return Launcher::Service;
     }
     match (env::var_os("CI"), env::var_os("SSH_CONNECTION")) {
@@ -569,36 +605,4 @@ fn stop_signal() -> std::io::Result<Arc<AtomicUsize>> {
         flag::register_usize(number, signal.clone(), number as usize)?;
     }
     Ok(signal)
-}
-
-/// `jetfault stop [RUN]`.
-///
-/// # Errors
-/// See [`Failure`].
-pub fn stop(args: &StopArgs, global: &Global) -> Outcome {
-    let (results, run) = locate::run(global, args.run.as_deref())?;
-    let sysroot = Sysroot::new(global.sysroot.clone());
-    let units = UnitDir::new(&sysroot, args.unit_dir.as_deref());
-    let is_armed = units.is_armed_for(&run.path);
-    if is_closed(&run)? {
-        output::say(format_args!("{} is over", run.id));
-        return Ok(Exit::Done);
-    }
-    let is_idle = results.is_held() == Some(false);
-    if is_idle && !is_armed {
-        output::say(format_args!("nobody works on {}: there is nothing to stop", run.id));
-        return Ok(Exit::Done);
-    }
-    let stop: &Path = &run.stop_file();
-    File::create(stop)
-        .and_then(|file| file.sync_all())
-        .map_err(|error| Failure::words(Exit::Unfit, format!("cannot write {}: {error}", stop.display())))?;
-    if is_idle {
-        // It rests between two boots: what it changed is put back now.
-        let boot = BootArgs { boot_delay: 0, unit_dir: args.unit_dir.clone() };
-        let manner = Manner { boot: &boot, accept_binary: false, start: StartedBy::Stop };
-        return resume_here(&results, &run, manner, global).map(|_| Exit::Done);
-    }
-    output::say(format_args!("{} stops after its current trial; `jetfault resume {}` goes on", run.id, run.id));
-    Ok(Exit::Done)
 }

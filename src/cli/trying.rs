@@ -77,6 +77,7 @@ pub fn trying(args: &TryArgs, global: &Global) -> Outcome {
         allow: args.allow,
         boot: &args.boot,
         format: DataFormat::Text,
+        detach: false,
     };
     let exit = begin(&source, plan, &how, global)?;
     if !global.quiet {

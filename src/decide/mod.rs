@@ -75,6 +75,10 @@ pub mod drill;
 
 pub mod status;
 
+pub mod follow;
+
+pub mod fleet;
+
 pub mod compare;
 
 pub mod brief;

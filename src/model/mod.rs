@@ -48,6 +48,10 @@ pub mod fitness;
 
 pub mod journal;
 
+pub mod frame;
+
+pub mod inventory;
+
 pub mod allocator;
 
 pub mod linear4bit_program;

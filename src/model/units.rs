@@ -24,6 +24,13 @@ impl UptimeMs {
 #[serde(transparent)]
 pub struct WallTime(#[serde(with = "rfc3339_ms")] pub DateTime<Utc>);
 
+impl WallTime {
+    /// Seconds since 1970, for a comparison of two clocks.
+    pub fn unix_seconds(self) -> i64 {
+        self.0.timestamp()
+    }
+}
+
 impl fmt::Display for WallTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.to_rfc3339_opts(SecondsFormat::Millis, true))

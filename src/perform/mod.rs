@@ -99,6 +99,12 @@ pub mod doctor;
 
 pub mod capture;
 
+pub mod follow;
+
+pub mod ssh;
+
+pub mod transfer;
+
 pub mod checkpoint;
 
 pub mod linux;

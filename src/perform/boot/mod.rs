@@ -4,6 +4,7 @@
 //! the runner's business.
 
 mod conduct;
+mod detach;
 mod reboot;
 mod unit;
 
@@ -16,6 +17,7 @@ use crate::perform::files::write_replaceably;
 use crate::perform::host::Sysroot;
 
 pub use conduct::{AtBoot, hold_of, is_switched_off, release};
+pub use detach::{DETACH_SUBCOMMAND, DetachError, Detached, leave};
 pub use reboot::Rebooter;
 pub use unit::{Unit, UnitDir, UnitError};
 

@@ -30,7 +30,7 @@ const MOTD_DIR: &str = "etc/motd.d";
 const MOTD: &str = "50-jetfault";
 
 /// Where systemd says that it runs this machine (sd_booted(3)).
-const BOOTED: &str = "run/systemd/system";
+pub(super) const BOOTED: &str = "run/systemd/system";
 
 /// What a unit file of ours begins with, before the directory of its run.
 const HEADER: &str = "# Written by `jetfault arm` for the run in ";

@@ -1,0 +1,153 @@
+//! `attach`: follows a run as it goes, and ends as it does; for people, or as frames for a desk.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cli::args::{AttachArgs, DataFormat, Global};
+use crate::cli::errors::{Failure, OrFail, Outcome};
+use crate::cli::exit::Exit;
+use crate::cli::run::{machine_dirs, print_result, run_failure};
+use crate::cli::{locate, output, read, render};
+use crate::decide::follow::FollowFold;
+use crate::model::frame::{FRAME_SCHEMA, FollowEnd, Frame};
+use crate::model::ids::BootId;
+use crate::perform::boot::{Trouble, UnitDir};
+use crate::perform::follow::Follower;
+use crate::perform::host::{self, Sysroot};
+use crate::perform::runner::RunError;
+use crate::perform::store::{ResultsDir, RunDir};
+
+/// How often the journal is looked at.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// How often whoever reads frames is told that the machine is up.
+const BEAT: Duration = Duration::from_secs(4);
+
+/// How long a run may be without anybody who works on it before it is said so: one harness may just take over from
+/// another.
+const DESERTED_AFTER: Duration = Duration::from_secs(5);
+
+/// How long a bad line may stand at the end of a journal that somebody writes.
+const BAD_LINE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// `jetfault attach [RUN]`.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn attach(args: &AttachArgs, global: &Global) -> Outcome {
+    let (results, run) = locate::run(global, args.run.as_deref())?;
+    let sysroot = Sysroot::new(global.sysroot.clone());
+    let Some(end) = follow(&results, &run, args, &sysroot)? else { return Ok(Exit::Done) };
+    // The report is for people.
+    let exit = print_result(&run, DataFormat::Text, global)?;
+    match end {
+        FollowEnd::Closed => {}
+        FollowEnd::Paused => output::say(format_args!("{0} rests: `jetfault resume {0}` goes on", run.id)),
+        FollowEnd::Deserted => {
+            let trouble = Trouble::new(&machine_dirs()).of(&run.path).map(|words| format!(" ({words})"));
+            let trouble = trouble.unwrap_or_default();
+            output::say(format_args!("nobody works on {0}{trouble}: `jetfault resume {0}` goes on", run.id));
+        }
+    }
+    Ok(exit)
+}
+
+/// Follows `run` until nothing more comes by itself; nothing if nobody listens any more.
+fn follow(
+    results: &ResultsDir,
+    run: &RunDir,
+    args: &AttachArgs,
+    sysroot: &Sysroot,
+) -> Result<Option<FollowEnd>, Failure> {
+    let mut fold = FollowFold::new(&read::plan(run)?);
+    let mut follower = Follower::new(run.open_journal().or_fail(Exit::Unfit)?);
+    let mut teller = Teller { run, sysroot, frames: args.frames, beaten: Instant::now(), is_heard: true };
+    let units = UnitDir::new(sysroot, None);
+    let (mut worked_on, mut good) = (Instant::now(), Instant::now());
+    teller.beat(&follower, &fold)?;
+    loop {
+        let mut lines = Vec::new();
+        let stuck = follower
+            .poll(|record| {
+                let line = fold.apply(&record).filter(|_| record.seq > args.after);
+                lines.extend(line.map(|line| (record.seq, line)));
+            })
+            .map_err(|error| run_failure(run, RunError::Read(error)))?;
+        for (seq, line) in lines {
+            teller.say(seq, line, &fold)?;
+        }
+        if !teller.is_heard {
+            return Ok(None);
+        }
+        match stuck {
+            Some(error) if good.elapsed() > BAD_LINE_PATIENCE => return Err(run_failure(run, RunError::Read(error))),
+            Some(_) => {}
+            None => good = Instant::now(),
+        }
+        if results.is_held() != Some(false) || units.is_armed_for(&run.path) {
+            worked_on = Instant::now();
+        }
+        let end = fold.end().or((worked_on.elapsed() > DESERTED_AFTER).then_some(FollowEnd::Deserted));
+        if let Some(end) = end {
+            teller.end(&follower, &fold, end)?;
+            return Ok(Some(end));
+        }
+        if teller.beaten.elapsed() > BEAT {
+            teller.beat(&follower, &fold)?;
+        }
+        thread::sleep(PERIOD);
+    }
+}
+
+/// Tells whoever follows.
+struct Teller<'a> {
+    run: &'a RunDir,
+    sysroot: &'a Sysroot,
+    frames: bool,
+    /// When a frame was last written.
+    beaten: Instant,
+    /// Whether anybody reads it still: a desk that lost its connection does not.
+    is_heard: bool,
+}
+
+impl Teller<'_> {
+    fn say(&mut self, seq: u64, line: String, fold: &FollowFold) -> Result<(), Failure> {
+        let line = render::one_line(&line);
+        if self.frames {
+            return self.write(Frame { say: Some(line), ..self.frame(seq, fold)? });
+        }
+        self.is_heard &= output::offer(format!("{line}\n").as_bytes())?;
+        Ok(())
+    }
+
+    fn beat(&mut self, follower: &Follower, fold: &FollowFold) -> Result<(), Failure> {
+        if self.frames { self.write(self.frame(follower.seq(), fold)?) } else { Ok(()) }
+    }
+
+    fn end(&mut self, follower: &Follower, fold: &FollowFold, end: FollowEnd) -> Result<(), Failure> {
+        match self.frames {
+            true => self.write(Frame { end: Some(end), ..self.frame(follower.seq(), fold)? }),
+            false => Ok(()),
+        }
+    }
+
+    fn frame(&self, seq: u64, fold: &FollowFold) -> Result<Frame, Failure> {
+        let boot: BootId = self.sysroot.boot_id().or_fail(Exit::Unfit)?;
+        Ok(Frame {
+            schema: FRAME_SCHEMA.to_owned(),
+            run: self.run.id.clone(),
+            boot,
+            wall: host::now().wall,
+            seq,
+            say: None,
+            open: fold.open(),
+            end: None,
+        })
+    }
+
+    fn write(&mut self, frame: Frame) -> Result<(), Failure> {
+        self.beaten = Instant::now();
+        self.is_heard &= output::offer(&frame.to_line())?;
+        Ok(())
+    }
+}

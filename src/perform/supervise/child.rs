@@ -19,20 +19,23 @@ use crate::model::outcome::{CORE_NOTE, EndedBy, Exit, LastReply, Outcome};
 use crate::model::protocol::STAGE_ACKNOWLEDGED;
 use crate::model::settings::Observer;
 use crate::model::verdict::{STAGES_MAX, StageName};
-use crate::perform::exec::{EXEC_FAILED, EXEC_READY};
 use crate::perform::os;
 use crate::perform::processes;
 use crate::perform::supervise::family::Family;
 use crate::perform::supervise::launch::{Deadlines, Launch, Program};
 use crate::perform::supervise::libraries::Libraries;
 use crate::perform::supervise::looks::FirstLook;
-use crate::perform::supervise::pipes::{self, Now, readable, writable};
+use crate::perform::supervise::pipes::{readable, writable};
 use crate::perform::supervise::ran::Ran;
-use crate::perform::supervise::replies::{Replies, Said};
+use crate::perform::supervise::replies::Replies;
 use crate::perform::supervise::spawn::{Newborn, environment, working_directory};
-use crate::perform::supervise::streams::{READ_BYTES, READS_MAX, Streams};
+use crate::perform::supervise::streams::{READ_BYTES, Streams};
 use crate::perform::supervise::tracer::Tracer;
 use crate::perform::supervise::{ChildEvent, SETTLE_STAGE};
+
+mod talk;
+
+use talk::Talk;
 
 /// How long after its child's end a trial's other processes may finish by themselves and its pipes may stay open.
 const LEAK_GRACE: Duration = Duration::from_millis(200);
@@ -42,9 +45,6 @@ const DEBUGGER_GRACE: Duration = Duration::from_secs(20);
 
 /// The most processes and threads of one trial that are remembered.
 const MEMBERS_MAX: usize = 16 * 1024;
-
-/// The longest message of a trampoline, in bytes.
-const EXEC_MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
 /// Where a child stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,15 +72,6 @@ enum Wake {
     Conversation,
     ConversationWritable,
     Output(usize),
-}
-
-/// With whom we speak.
-#[derive(Debug)]
-enum Talk {
-    /// A worker.
-    Worker(Replies),
-    /// A trampoline: what it said so far. The program that it becomes says nothing.
-    Trampoline(Vec<u8>),
 }
 
 /// A child and its descendants at the moment of birth.
@@ -505,83 +496,6 @@ impl Child {
 
     fn is_drained(&self) -> bool {
         self.conversation.is_none() && self.streams.are_closed()
-    }
-
-    /// Writes as much of what is waiting as the socket takes. A child that does not listen is told nothing.
-    fn write_conversation(&mut self) {
-        let Some(conversation) = &self.conversation else { return };
-        while !self.outgoing.is_empty() {
-            match pipes::write_now(conversation, self.outgoing.make_contiguous()) {
-                Now::Bytes(count) => drop(self.outgoing.drain(..count)),
-                Now::Nothing => return,
-                Now::End => return self.outgoing.clear(),
-            }
-        }
-    }
-
-    fn read_conversation(&mut self) {
-        for _ in 0..READS_MAX {
-            let Some(conversation) = &self.conversation else { return };
-            match pipes::read_now(conversation, &mut self.buffer) {
-                Now::Bytes(count) => {
-                    let buffer = std::mem::take(&mut self.buffer);
-                    self.hear(&buffer[..count]);
-                    self.buffer = buffer;
-                }
-                Now::Nothing => return,
-                Now::End => {
-                    self.conversation = None;
-                    return self.conversation_ended();
-                }
-            }
-        }
-    }
-
-    fn hear(&mut self, bytes: &[u8]) {
-        match &mut self.talk {
-            Talk::Worker(replies) => {
-                let mut said = Vec::new();
-                let heard = replies.push(bytes, &mut self.outcome, &mut said);
-                said.into_iter().for_each(|said| self.act(said));
-                if let Err(error) = heard {
-                    self.distrust(error.to_string());
-                }
-            }
-            Talk::Trampoline(message) => {
-                let room = EXEC_MESSAGE_BYTES_MAX.saturating_sub(message.len());
-                message.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            }
-        }
-    }
-
-    fn act(&mut self, said: Said) {
-        match said {
-            Said::Hello => self.run(),
-            Said::Stage(stage) => self.reach(stage),
-            Said::NotStarted(reason) => self.not_started = Some(reason),
-        }
-    }
-
-    /// What follows a broken rule cannot be trusted: the conversation is over, and so is the child.
-    fn distrust(&mut self, why: String) {
-        self.outcome.protocol_error.get_or_insert(why);
-        self.conversation = None;
-        self.begin_end(EndedBy::Protocol);
-    }
-
-    fn conversation_ended(&mut self) {
-        match &self.talk {
-            Talk::Worker(replies) => self.torn = replies.finish().err().map(|error| error.to_string()),
-            Talk::Trampoline(message) => {
-                let message = String::from_utf8_lossy(message);
-                match message.lines().find_map(|line| line.strip_prefix(EXEC_FAILED)) {
-                    Some(reason) => self.not_started = Some(reason.to_owned()),
-                    // `exec` closed it: from now on the child is the user's program.
-                    None if message.lines().any(|line| line == EXEC_READY) => self.run(),
-                    None => {}
-                }
-            }
-        }
     }
 
     fn run(&mut self) {

@@ -21,8 +21,8 @@ use crate::model::ids::{ContentDigest, DeviceId, RunId};
 use crate::model::journal::Opened;
 use crate::model::settings::{EnvOp, Settings, Start, WorkloadSettings};
 use crate::perform::host::{MachineFacts, Sysroot};
-use crate::perform::redact::{Redactor, Secrets};
 use crate::perform::store::{RunDir, names};
+use crate::perform::veil::Veil;
 
 /// The most runs that one bug report is about.
 const RUNS_MAX: usize = 16;
@@ -84,11 +84,14 @@ pub fn make(dirs: &[RunDir], args: &ReportArgs, global: &Global) -> Result<(Stri
     let stderr: Vec<Option<String>> =
         brief.excerpts.iter().map(|excerpt| stderr_end(&dirs[excerpt.run], &excerpt.trial.to_string())).collect();
     let again = again(&dirs, &reads, &opened, &brief);
-    let mut redactor = Redactor::new(&Secrets::of(&Sysroot::new(global.sysroot.clone())));
-    let mut redact = |text: &str| match args.no_redact {
-        true => text.to_owned(),
-        false => String::from_utf8_lossy(&redactor.redact("", text.as_bytes().to_vec())).into_owned(),
+    let mut veil = match args.no_redact {
+        true => Veil::transparent(),
+        false => {
+            let invokers = opened.iter().flatten().map(|opened| &opened.invoker);
+            Veil::new(&Sysroot::new(global.sysroot.clone()), invokers)
+        }
     };
+    let mut redact = |text: &str| veil.text(text);
     let issue = Issue { reports: &reports, brief: &brief, corrected_by: &corrected, again: &again, stderr: &stderr };
     let device = |id: &DeviceId| match args.no_redact {
         true => id.to_string(),

@@ -19,10 +19,10 @@ pub struct Veil {
 }
 
 impl Veil {
-    /// One that knows the secrets of the machine under `sysroot`, and those of whoever invoked the run.
-    pub fn new(sysroot: &Sysroot, invoker: Option<&Invoker>) -> Self {
+    /// One that knows the secrets of the machine under `sysroot`, and those of whoever invoked the runs.
+    pub fn new<'i>(sysroot: &Sysroot, invokers: impl IntoIterator<Item = &'i Invoker>) -> Self {
         let mut secrets = Secrets::of(sysroot);
-        let env = invoker.into_iter().flat_map(|invoker| &invoker.env);
+        let env = invokers.into_iter().flat_map(|invoker| &invoker.env);
         for (name, value) in env {
             if NAMING.contains(&name.as_str()) {
                 secrets.users.push(value.clone());

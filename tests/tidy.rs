@@ -21,7 +21,7 @@ const OWNERS: [(&str, &[&str]); 25] = [
     ("clap_complete", &["src/cli/"]),
     ("clap_mangen", &["src/cli/man.rs"]),
     ("anyhow", &["src/cli/"]),
-    ("askama", &["src/cli/render/html.rs"]),
+    ("askama", &["src/cli/render/html"]),
     ("csv", &["src/cli/csv_rows.rs"]),
     ("zip", &["src/perform/bundle"]),
     ("indicatif", &["src/cli/progress.rs"]),

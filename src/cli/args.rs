@@ -13,7 +13,7 @@ mod search;
 mod trying;
 
 pub use fleet::{AttachArgs, FleetArgs, FleetCommand, FleetRunArgs};
-pub use report::{CompareFormat, ReportFormat};
+pub use report::{BundleArgs, CompareFormat, ReportCommand, ReportFormat};
 pub use search::{SearchArgs, SearchKind};
 pub use trying::TryArgs;
 
@@ -443,8 +443,12 @@ pub struct ExplainArgs {
 
 /// `report`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct ReportArgs {
-    /// The run: an id, a unique beginning of one, or a path; several with --format md [default: the latest]
+    /// What it does instead of printing.
+    #[command(subcommand)]
+    pub command: Option<ReportCommand>,
+    /// The run: an id, a unique beginning of one, a path, or a bundle; several with --format md [default: the latest]
     #[arg(value_name = "RUN")]
     pub runs: Vec<String>,
     /// How intervals are made: clopper-pearson, confidence-sequence, wilson or jeffreys [default: clopper-pearson where
@@ -465,7 +469,8 @@ pub struct CompareArgs {
     /// The runs: ids, unique beginnings of them, or paths, in the order in which they ran [default: the latest]
     #[arg(value_name = "RUN")]
     pub runs: Vec<String>,
-    /// The factor whose levels are compared: an axis, `state`, `device`, or another that the trials differ in
+    /// The factor whose levels are compared: an axis, `state`, `device`, `run` for runs before and after a change, or
+    /// another that the trials differ in
     #[arg(long, value_name = "NAME", required_unless_present_any = ["covariates", "faults"])]
     pub axis: Option<String>,
     /// Rank the numbers of the trials (memory, temperature, power, time, position in boot) by how well they separate faults

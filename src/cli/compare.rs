@@ -6,7 +6,7 @@ use crate::cli::exit::Exit;
 use crate::cli::read::{Read, machine_words, make_report};
 use crate::cli::{locate, output, render};
 use crate::decide::compare::{
-    COMPARISONS_SCHEMA, CollectError, Collector, Comparisons, Design, LevelError, Observation, RunUnderComparison,
+    COMPARISONS_SCHEMA, CollectError, Collector, Comparisons, Design, LevelError, Observation, RUN, RunUnderComparison,
     compare_pairs, covariates, factor_of, levels_of, pairs,
 };
 use crate::decide::likeness::FaultPairs;
@@ -14,7 +14,9 @@ use crate::decide::result::ResultFold;
 use crate::decide::run::RunState;
 use crate::model::matrix::{TrialsRule, did_you_mean};
 use crate::model::verdict::Provenance;
+use crate::perform::host::Sysroot;
 use crate::perform::store::RunDir;
+use crate::perform::veil::Veil;
 
 /// `jetfault compare [RUN…] --axis NAME [--levels A,B]`.
 ///
@@ -33,7 +35,11 @@ pub fn compare(args: &CompareArgs, global: &Global) -> Outcome {
         };
         cells.is_empty() || cells.iter().any(meets)
     };
+    let by_run = args.axis.as_deref() == Some(RUN);
     let mut collector = Collector::new(&runs);
+    if by_run {
+        collector = collector.by_run();
+    }
     for (index, dir) in dirs.iter().enumerate() {
         collect(&mut collector, index, dir)?;
     }
@@ -47,7 +53,10 @@ pub fn compare(args: &CompareArgs, global: &Global) -> Outcome {
     let Some(axis) = &args.axis else { return rank(&observations, &runs, args.format, global) };
     let factor = factor_of(axis);
     let levels = levels_of(&observations, factor).map_err(|error| no_levels(&error))?;
-    let baseline = runs.first().and_then(|run| run.plan.cells.first()?.levels.get(factor)).map(String::as_str);
+    let baseline = match by_run {
+        true => runs.first().map(|run| run.id.as_str()),
+        false => runs.first().and_then(|run| run.plan.cells.first()?.levels.get(factor)).map(String::as_str),
+    };
     let pairs = pairs(&levels, factor, args.levels.as_deref(), baseline).map_err(|error| no_levels(&error))?;
     let (comparisons, all_levels_p) = compare_pairs(&observations, factor, &pairs, &design);
     let comparisons = Comparisons {
@@ -61,6 +70,11 @@ pub fn compare(args: &CompareArgs, global: &Global) -> Outcome {
         CompareFormat::Text => output::print(render::comparisons(&comparisons, &output::style(global)).as_bytes())?,
         CompareFormat::Md => output::print(render::comparisons_markdown(&comparisons).as_bytes())?,
         CompareFormat::Json => output::print(&comparisons.to_json())?,
+        CompareFormat::Html => {
+            let mut veil = Veil::new(&Sysroot::new(global.sysroot.clone()), None);
+            let page = render::comparisons_html(&comparisons, &mut veil).or_fail(Exit::Bug)?;
+            output::print(page.as_bytes())?;
+        }
     }
     Ok(if comparisons.are_decided() { Exit::Done } else { Exit::Undecided })
 }
@@ -76,8 +90,15 @@ fn faults(dirs: &[RunDir], format: CompareFormat, global: &Global) -> Outcome {
         CompareFormat::Text => output::print(render::fault_pairs(&pairs, &output::style(global)).as_bytes())?,
         CompareFormat::Md => output::print(render::fault_pairs_markdown(&pairs).as_bytes())?,
         CompareFormat::Json => output::print(&pairs.to_json())?,
+        CompareFormat::Html => return Err(no_page("a comparison of faults")),
     }
     Ok(if pairs.are_decided() { Exit::Done } else { Exit::Undecided })
+}
+
+/// The error for what is not shown as a page.
+fn no_page(what: &str) -> Failure {
+    Failure::words(Exit::Usage, format!("{what} has no page"))
+        .hint("--format text, md or json; or --axis NAME for a comparison that has one")
 }
 
 /// `jetfault compare --covariates`: a ranking for each provenance. It is a hint and decides nothing.
@@ -92,6 +113,7 @@ fn rank(observations: &[Observation], runs: &[RunUnderComparison], format: Compa
             CompareFormat::Text => output::print(render::covariates(&ranking, &output::style(global)).as_bytes())?,
             CompareFormat::Md => output::print(render::covariates_markdown(&ranking).as_bytes())?,
             CompareFormat::Json => output::print(&ranking.to_json())?,
+            CompareFormat::Html => return Err(no_page("a ranking of numbers")),
         }
     }
     Ok(Exit::Done)
@@ -118,10 +140,10 @@ fn conditions(text: &str) -> Result<Conditions, Failure> {
 
 fn run_dirs(args: &CompareArgs, global: &Global) -> Result<Vec<RunDir>, Failure> {
     if args.runs.is_empty() {
-        return Ok(vec![locate::run(global, None)?.1]);
+        return Ok(vec![locate::run_or_bundle(global, None)?.1]);
     }
     let dirs: Vec<RunDir> =
-        args.runs.iter().map(|run| Ok(locate::run(global, Some(run))?.1)).collect::<Result<_, Failure>>()?;
+        args.runs.iter().map(|run| Ok(locate::run_or_bundle(global, Some(run))?.1)).collect::<Result<_, Failure>>()?;
     let twice = dirs.iter().enumerate().find(|(index, dir)| dirs[..*index].iter().any(|other| other.path == dir.path));
     match twice {
         Some((_, dir)) => Err(Failure::words(Exit::Usage, format!("run {} is named twice", dir.id))

@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::cli::args::Global;
 use crate::cli::errors::{Failure, OrFail};
 use crate::cli::exit::Exit;
+use crate::cli::issue::corrected_by;
 use crate::cli::read::{Read, machine_words};
 use crate::cli::render::Material;
 use crate::decide::explain::BootEvidence;
@@ -19,7 +20,7 @@ use crate::decide::result::ResultFold;
 use crate::decide::stats::Method;
 use crate::decide::status::StatusFold;
 use crate::model::evidence::Fact;
-use crate::model::ids::BootId;
+use crate::model::ids::{BootId, RunId};
 use crate::model::journal::{Event, Invoker};
 use crate::model::telemetry::Sample;
 use crate::model::verdict::Counted;
@@ -89,6 +90,8 @@ pub(super) struct Dossier {
     pub(super) report: Report,
     /// Its machine, if `machine.json` can be read.
     pub(super) machine: Option<MachineFacts>,
+    /// The runs that correct what it tells.
+    pub(super) corrected_by: Vec<RunId>,
     /// Who invoked it.
     pub(super) invoker: Option<Invoker>,
     /// Its trials, in the order of their verdicts.
@@ -107,6 +110,7 @@ impl Dossier {
     /// # Errors
     /// If its plan or its journal cannot be read.
     pub(super) fn of(run: &RunDir, interval: Option<Method>) -> Result<Self, Failure> {
+        let corrected_by = corrected_by(run)?.into_iter().map(|run| run.id).collect();
         let read = Read::open(run)?;
         let mut status = StatusFold::new(&read.plan, &read.agenda).by(interval);
         let mut trials = TrialRows::new(&read.plan);
@@ -137,7 +141,7 @@ impl Dossier {
         let (rows, close) = trials.finish();
         let stages = stages.into_iter().map(StageFold::finish).collect();
         let machine = fs::read(run.file(names::MACHINE)).ok().and_then(|json| serde_json::from_slice(&json).ok());
-        Ok(Self { report, machine, invoker, rows, close, boots: boots.finish(), stages, plan: read.plan })
+        Ok(Self { report, machine, corrected_by, invoker, rows, close, boots: boots.finish(), stages, plan: read.plan })
     }
 
     /// The ends of the output of each trial that is looked at closely, as far as they fit; what a pass said is left out.

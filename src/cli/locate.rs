@@ -11,6 +11,7 @@ use crate::cli::args::Global;
 use crate::cli::errors::{Failure, OrFail};
 use crate::cli::exit::Exit;
 use crate::model::matrix::{MATRIX_BYTES_MAX, did_you_mean};
+use crate::perform::bundle;
 use crate::perform::store::{ResultsDir, RunDir, read_limited};
 
 /// The matrices that come with the binary.
@@ -144,6 +145,20 @@ fn remembered() -> Vec<ResultsDir> {
     known.lines().take(INDEX_LINES_MAX).map(|line| ResultsDir::at(PathBuf::from(line))).collect()
 }
 
+/// The run called `which`, for commands that only read: as [`run`], or a bundle, which is unpacked as long as the run is
+/// held.
+///
+/// # Errors
+/// If there is none, or more than one, or the file is no bundle.
+pub fn run_or_bundle(global: &Global, which: Option<&str>) -> Result<(ResultsDir, RunDir), Failure> {
+    let Some(path) = which.map(Path::new).filter(|path| path.is_file()) else { return run(global, which) };
+    let run = bundle::open(path, &env::temp_dir()).map_err(|error| {
+        Failure::new(Exit::Usage, error).hint("a bundle is what `jetfault report bundle RUN -o FILE.zip` writes")
+    })?;
+    let parent = run.path.parent().unwrap_or(Path::new("/")).to_path_buf();
+    Ok((ResultsDir::at(parent), run))
+}
+
 /// The run called `which`: an id, a unique beginning of one, a path; the latest if none is named.
 ///
 /// Runs of other results directories are found through the index, but never behind the back of a person who named the
@@ -173,7 +188,7 @@ pub fn run(global: &Global, which: Option<&str>) -> Result<(ResultsDir, RunDir),
             .hint("`jetfault run quickstart` makes one there; --results names another directory")),
         (None, 0, Some(which)) => {
             Err(Failure::words(Exit::Usage, format!("no run {which} in {}", here.path().display()))
-                .hint("give its id, a unique beginning of it, or the path of its directory"))
+                .hint("give its id, a unique beginning of it, or the path of its directory; to read it, a bundle"))
         }
         (None, 1, _) => Ok(found.swap_remove(0)),
         (None, _, None) => Ok(latest(found)),

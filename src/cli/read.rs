@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufReader;
 
-use crate::cli::args::{DataFormat, ExplainArgs, Global, ReportArgs, ReportFormat, StatusArgs};
+use crate::cli::args::{
+    BundleArgs, DataFormat, ExplainArgs, Global, ReportArgs, ReportCommand, ReportFormat, StatusArgs,
+};
 use crate::cli::dossier::Dossier;
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
@@ -25,6 +27,7 @@ use crate::model::journal::{Event, Opened, Record};
 use crate::model::settings::Breadcrumbs;
 use crate::model::verdict::Provenance;
 use crate::perform::boot::{Trouble, UnitDir, hold_of};
+use crate::perform::bundle::pack;
 use crate::perform::host::{MachineFacts, Sysroot};
 use crate::perform::journal::{first_record, read_records};
 use crate::perform::runner::{COMMIT_PERIOD_MS, RunError};
@@ -39,9 +42,15 @@ type PrintTrials<'a> = &'a dyn Fn(&Dossier, &mut Veil) -> Result<Vec<u8>, Failur
 /// # Errors
 /// See [`Failure`].
 pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
+    if let Some(ReportCommand::Bundle(args)) = &args.command {
+        return bundle(args, global);
+    }
     let runs = match &args.runs[..] {
-        [] => vec![locate::run(global, None)?.1],
-        named => named.iter().map(|run| Ok(locate::run(global, Some(run))?.1)).collect::<Result<Vec<_>, Failure>>()?,
+        [] => vec![locate::run_or_bundle(global, None)?.1],
+        named => named
+            .iter()
+            .map(|run| Ok(locate::run_or_bundle(global, Some(run))?.1))
+            .collect::<Result<Vec<_>, Failure>>()?,
     };
     if args.format == ReportFormat::Md {
         let (text, reports) = issue::make(&runs, args, global)?;
@@ -81,12 +90,40 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
     }
 }
 
+/// `jetfault report bundle [RUN] -o FILE.zip`.
+fn bundle(args: &BundleArgs, global: &Global) -> Outcome {
+    let (_, run) = locate::run_or_bundle(global, args.run.as_deref())?;
+    // As it is stored: what a campaign added is in the journal.
+    let stored = run.read(names::PLAN).or_fail(Exit::Unfit)?;
+    plan(&run)?;
+    let stored = Plan::from_json(&stored).or_fail(Exit::JournalDamaged)?;
+    let invoker = opening(&run)?.map(|opened| opened.invoker);
+    let mut veil = match args.no_redact {
+        true => Veil::transparent(),
+        false => Veil::new(&Sysroot::new(global.sysroot.clone()), invoker.as_ref()),
+    };
+    let packed = pack(&run, &stored, &args.output, &mut veil).map_err(|error| {
+        Failure::new(Exit::Unfit, error).hint("-o names another file; nothing of the run was changed")
+    })?;
+    if !global.quiet {
+        let contents = &packed.contents;
+        let megabytes = packed.bytes as f64 / 1e6;
+        output::say(format_args!(
+            "{}: {} files, {megabytes:.1} MB; {} stayed behind, bundle.json says which and why",
+            args.output.display(),
+            contents.files.len(),
+            contents.left_out.len() + contents.left_out_more
+        ));
+    }
+    Ok(Exit::Done)
+}
+
 /// `jetfault status [RUN]`.
 ///
 /// # Errors
 /// See [`Failure`].
 pub fn status(args: &StatusArgs, global: &Global) -> Outcome {
-    let (results, run) = locate::run(global, args.run.as_deref())?;
+    let (results, run) = locate::run_or_bundle(global, args.run.as_deref())?;
     if args.follow {
         return follow::follow(&results, &run, args, global);
     }
@@ -115,9 +152,11 @@ pub(super) fn make_status(
         each(&read.plan, &record);
         fold.apply(&record)
     })?;
-    let here = Sysroot::new(global.sysroot.clone()).boot_id().ok();
-    let mut status = fold.finish(here.as_ref(), harness(results));
-    if !status.standing.is_final() {
+    // Of a bundle nobody knows here whether somebody is at work on the run.
+    let is_here = !run.is_unpacked();
+    let here = Sysroot::new(global.sysroot.clone()).boot_id().ok().filter(|_| is_here);
+    let mut status = fold.finish(here.as_ref(), if is_here { harness(results) } else { Harness::Unknown });
+    if !status.standing.is_final() && is_here {
         let units = UnitDir::new(&Sysroot::new(global.sysroot.clone()), args.unit_dir.as_deref());
         let armed =
             "each boot carries it on; a STOP file or jetfault.off on the kernel's command line keeps it from that";
@@ -138,7 +177,7 @@ pub fn explain(args: &ExplainArgs, global: &Global) -> Outcome {
         [run, trial, ..] => (Some(run.as_str()), trial),
         [] => return Err(Failure::words(Exit::Usage, "no trial named")),
     };
-    let (_, run) = locate::run(global, which)?;
+    let (_, run) = locate::run_or_bundle(global, which)?;
     let read = Read::open(&run)?;
     let trial = find_trial(&run, &read, trial)?;
     let mut fold = ExplainFold::new(&read.plan, &read.agenda, trial);

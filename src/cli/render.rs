@@ -31,7 +31,7 @@ pub use explain::explain;
 pub use fleet::fleet;
 pub use follow::{Screen, Tally, change, follow, standing_line};
 pub use home::{Home, LastRun, home};
-pub(super) use html::{Material, html};
+pub(super) use html::{Material, comparisons_html, html};
 pub use inspect::inspect;
 pub use issue::{Again, Issue, LINES_MAX, MARKDOWN_BYTES_MAX, issue};
 pub use likeness::{fault_pairs, fault_pairs_markdown};

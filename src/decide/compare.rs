@@ -33,7 +33,7 @@ pub use guard::{FactorCheck, Guarded, Separation, Standing, Stratum};
 pub use levels::{COMPARISONS_SCHEMA, Comparisons, Design, LevelError, compare_pairs, factor_of, levels_of, pairs};
 pub use needs::Need;
 pub use observation::{
-    Block, CollectError, Collector, Counting, ORDER, Observation, RunUnderComparison, STATE, TEMPERATURE,
+    Block, CollectError, Collector, Counting, ORDER, Observation, RUN, RunUnderComparison, STATE, TEMPERATURE,
     signature_words,
 };
 pub use units::Clustering;

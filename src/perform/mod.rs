@@ -40,6 +40,8 @@ pub mod redact;
 
 pub mod veil;
 
+pub mod bundle;
+
 pub mod series;
 
 pub mod exhibits;

@@ -7,8 +7,10 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::model::ids::RunId;
+use crate::perform::bundle::Unpacked;
 use crate::perform::files::{at, make_dir_durably, sync_dir, write_durably};
 use crate::perform::machine::MachineError;
 
@@ -147,7 +149,7 @@ impl ResultsDir {
             if let Some(id) = id
                 && entry.path().join(names::PLAN).is_file()
             {
-                runs.push(RunDir { id, path: entry.path() });
+                runs.push(RunDir { id, path: entry.path(), unpacked: None });
             }
         }
         runs.sort_by(|a, b| a.id.parts().cmp(&b.id.parts()));
@@ -190,7 +192,7 @@ impl ResultsDir {
         }
         at("rename a directory to", &path, fs::rename(&unfinished, &path))?;
         sync_dir(&self.path)?;
-        Ok(RunDir { id, path })
+        Ok(RunDir { id, path, unpacked: None })
     }
 }
 
@@ -212,9 +214,21 @@ pub struct RunDir {
     pub id: RunId,
     /// Its directory.
     pub path: PathBuf,
+    /// What holds the directory, if it was unpacked for reading.
+    unpacked: Option<Arc<Unpacked>>,
 }
 
 impl RunDir {
+    /// The same run, whose directory is there as long as somebody holds `unpacked`.
+    pub fn unpacked_in(self, unpacked: Arc<Unpacked>) -> Self {
+        Self { unpacked: Some(unpacked), ..self }
+    }
+
+    /// Whether it was unpacked from a bundle: nothing may be written to it.
+    pub fn is_unpacked(&self) -> bool {
+        self.unpacked.is_some()
+    }
+
     /// The run in directory `path`, which is named after it.
     ///
     /// # Errors
@@ -225,7 +239,7 @@ impl RunDir {
         let id = name.parse().map_err(|error: crate::model::ids::IdError| {
             MachineError::new(format!("open {} as a run", path.display()), io::Error::other(error.to_string()))
         })?;
-        let run = Self { id, path };
+        let run = Self { id, path, unpacked: None };
         at("open the plan", &run.path.join(names::PLAN), fs::metadata(run.path.join(names::PLAN)))?;
         Ok(run)
     }

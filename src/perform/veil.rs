@@ -39,6 +39,11 @@ impl Veil {
         Self { redactor: None, known: HashMap::new() }
     }
 
+    /// Whether it takes anything out.
+    pub fn is_opaque(&self) -> bool {
+        self.redactor.is_some()
+    }
+
     /// `text` without names.
     pub fn text(&mut self, text: &str) -> String {
         let Some(redactor) = &mut self.redactor else { return text.to_owned() };

@@ -280,7 +280,7 @@ impl<'p> Board<'p> {
         let roll = self.roll(100);
         let mut outcome = passing(13_000 + u64::from(self.roll(900)), u64::from(self.roll(40)) * 1_000_000);
         match label {
-            "baseline" if roll < 78 => return Fate::Reboots { panic: roll % 3 == 0 },
+            "baseline" if roll < 78 => return Fate::Reboots { panic: roll.is_multiple_of(3) },
             "warmup=256x256" if roll < self.shape.warmed_faults => return Fate::Reboots { panic: false },
             "sequence=ACB" if roll < 30 => {
                 (outcome.exit, outcome.last_reply) =

@@ -149,3 +149,39 @@ fn an_open_run_and_one_without_a_trial_have_reports() {
         }
     }
 }
+
+#[test]
+fn two_runs_of_the_same_cells_are_compared_side_by_side() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let after = constructed::make(dir.path(), "after", &Shape { trials: 9, files: 0, warmed_faults: 60 });
+    let arguments = ["compare", RUN.1.to_str().unwrap(), after.to_str().unwrap(), "--axis", "run"];
+    let output = jetfault(&[&arguments[..], &["--signature", "reboot", "--format", "html"]].concat());
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let html = String::from_utf8(output.stdout).unwrap();
+    assert!(html.contains("board-001 and after-001"));
+    // One ran after the other: whatever else changed in between may be the reason, and the page says so.
+    assert!(html.contains("ORDER_CONFOUNDED") || html.contains("NOT_SHOWN"), "the guard has the word");
+    assert!(html.contains("warmup=256x256") && html.contains("Like beside like"));
+    let json = jetfault(&[&arguments[..], &["--signature", "reboot", "--format", "json"]].concat());
+    assert!(String::from_utf8(json.stdout).unwrap().contains("\"factor\": \"run\""));
+}
+
+/// Pages for a browser to look at: `tests/browser/run`.
+#[test]
+fn pages_for_the_browser_are_made() {
+    let pages = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    fs::create_dir_all(&pages).unwrap();
+    let seed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("results/bnb-1936");
+    let later = seed.with_file_name("bnb-1936-correction-001");
+    let (seed, later) = (seed.to_str().unwrap(), later.to_str().unwrap());
+    for (name, arguments) in [
+        ("board", &["report", RUN.1.to_str().unwrap(), "--format", "html"][..]),
+        ("seed", &["report", seed, "--format", "html"]),
+        ("compare", &["compare", later, "--axis", "version", "--format", "html"]),
+    ] {
+        let output = jetfault(arguments);
+        assert!(output.stdout.ends_with(b"</html>"), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::write(pages.join(format!("{name}.html")), output.stdout).unwrap();
+    }
+    assert!(jetfault(&["compare", seed, later, "--axis", "run", "--format", "html"]).stdout.ends_with(b"</html>"));
+}

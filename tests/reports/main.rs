@@ -1,5 +1,6 @@
-//! The reports that are files, HTML, CSV and JUnit, of a constructed run with every kind of verdict.
+//! The reports that are files, HTML, CSV, JUnit and bundles, of a constructed run with every kind of verdict.
 
+mod bundles;
 mod constructed;
 mod formats;
 mod jenkins;

@@ -82,12 +82,12 @@ fn level_row(comparison: &Comparison, level: &crate::decide::compare::Level) -> 
     Row { texts: vec![label, level.rate.fraction(), level.rate.bound(), excluded], colour }
 }
 
-fn need_words(need: &Need) -> String {
+pub(super) fn need_words(need: &Need) -> String {
     one_line(&need.in_words())
 }
 
 /// `smallest possible p 0.20 · exact p 1.0 (2 informative strata) · all in one table 0.65 · e-value 43.1 over 4 blocks`.
-fn test_words(comparison: &Comparison) -> String {
+pub(super) fn test_words(comparison: &Comparison) -> String {
     let tests = &comparison.tests;
     let mut words = Vec::new();
     words.extend(tests.smallest_p.map(|p| format!("smallest possible p {}", p_words(p))));
@@ -108,7 +108,7 @@ fn tests(out: &mut String, comparison: &Comparison, style: &Style) {
     wrap(out, "tests: ", &test_words(comparison), style.columns());
 }
 
-fn stratum_words(stratum: &Stratum) -> String {
+pub(super) fn stratum_words(stratum: &Stratum) -> String {
     let levels: Vec<String> = stratum.levels.iter().map(|(name, level)| format!("{name}={level}")).collect();
     let levels = if levels.is_empty() { "all".to_owned() } else { levels.join(" ") };
     format!("{levels}: {}/{} against {}/{}", stratum.a.0, stratum.a.1, stratum.b.0, stratum.b.1)
@@ -124,7 +124,7 @@ fn strata(out: &mut String, comparison: &Comparison, style: &Style) {
 }
 
 /// What is said of a factor that is not simply alike.
-fn factor_words(factor: &FactorCheck) -> Option<String> {
+pub(super) fn factor_words(factor: &FactorCheck) -> Option<String> {
     let list = |counts: &std::collections::BTreeMap<String, u64>| {
         let words: Vec<String> = counts.iter().map(|(level, trials)| format!("{trials} {level}")).collect();
         if words.is_empty() { "not recorded".to_owned() } else { words.join(", ") }

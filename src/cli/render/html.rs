@@ -3,6 +3,7 @@
 //! Owns the template engine. Whatever comes from outside is escaped, by the engine in text and by [`svg`] in pictures;
 //! and should that ever fail, the page's own policy lets no script run but the one of this module, and nothing be loaded.
 
+mod comparison;
 mod glyph;
 mod history;
 mod overview;
@@ -11,6 +12,8 @@ mod showcase;
 mod svg;
 
 use askama::Template;
+
+pub(in crate::cli) use comparison::comparisons_html;
 
 use super::report::{persistence, standing};
 use crate::cli::dossier::Dossier;
@@ -100,6 +103,10 @@ pub(in crate::cli) fn html(dossier: &Dossier, material: &Material, veil: &mut Ve
         .iter()
         .map(|control| format!("{control} did not give what it must: the cells that lean on it are undecided"))
         .collect();
+    if !dossier.corrected_by.is_empty() {
+        let runs: Vec<&str> = dossier.corrected_by.iter().map(|run| run.as_str()).collect();
+        warnings.push(format!("what this run tells was corrected later, by {}", runs.join(", ")));
+    }
     warnings.extend(persistence(run.persistence).map(str::to_owned));
     let close = showcase::close(dossier, material, veil);
     let page = Page {

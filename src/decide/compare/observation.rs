@@ -20,6 +20,10 @@ use crate::model::verdict::{Counted, Judgement, Provenance, Role, Verdict};
 /// The factor that says in which state a trial started. It stands for the axis `start`, which says what was asked for.
 pub const STATE: &str = "state";
 
+/// The factor that says in which run a trial was. It is one only where runs are compared: it would otherwise stand for
+/// everything that two runs differ in.
+pub const RUN: &str = "run";
+
 /// The figure that says when a trial ran, as a rank.
 pub const ORDER: &str = "order";
 
@@ -140,6 +144,8 @@ pub struct Collector<'r> {
     axes: BTreeSet<&'r str>,
     /// Settings that are the same in all cells of each run and not the same in all runs, by run.
     fixed: Vec<BTreeMap<String, String>>,
+    /// Whether the runs themselves are compared.
+    by_run: bool,
     observations: Vec<Observation>,
 }
 
@@ -148,7 +154,12 @@ impl<'r> Collector<'r> {
     pub fn new(runs: &'r [RunUnderComparison]) -> Self {
         let cells = runs.iter().flat_map(|run| &run.plan.cells);
         let axes: BTreeSet<&str> = cells.flat_map(|cell| cell.levels.keys().map(String::as_str)).collect();
-        Self { runs, fixed: fixed_differences(runs, &axes), axes, observations: Vec::new() }
+        Self { runs, fixed: fixed_differences(runs, &axes), axes, by_run: false, observations: Vec::new() }
+    }
+
+    /// With the run of a trial as a factor, [`RUN`].
+    pub fn by_run(self) -> Self {
+        Self { by_run: true, ..self }
     }
 
     /// The axes of all runs.
@@ -205,6 +216,9 @@ impl<'r> Collector<'r> {
         factors.insert("launcher".into(), launcher(started));
         factors.insert("prior_end".into(), conditions.prior_end.and_then(prior_end));
         factors.remove(Knob::Start.as_str());
+        if self.by_run {
+            factors.insert(RUN.into(), Some(self.runs[run].id.to_string()));
+        }
         factors.insert(STATE.into(), conditions.start.as_ref().and_then(state));
         factors
     }

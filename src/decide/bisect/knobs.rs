@@ -22,6 +22,10 @@ use crate::decide::stats::{Counts, RATE_UNKNOWN, Sprt, SprtEnd};
 /// bound of a rate of 78 % is 14 %, which takes 21 clean runs to exclude for each element; with nine it is 45 %, and 6.
 const ARMED_RUNS_MIN: u64 = 9;
 
+/// How much likelier the runs of one place must be armed than idle to refute an answer under which they are idle (ln of
+/// the Bayes factor): with a chance of 5 % for a second trigger before, its posterior is then 95 %.
+const LN_REFUTED: f64 = 5.889; // ln(0.95/0.05 · 0.95/0.05)
+
 /// How often a combination must fail in another way to be set aside.
 pub const OTHER_FAULTS_MAX: u32 = 2;
 
@@ -73,6 +77,13 @@ pub enum Answer {
         set: Kept,
         /// The posterior of exactly this set; with many elements the chance that none of them can be spared.
         probability: f64,
+    },
+    /// The likeliest set is not the whole truth: faults come without it.
+    Refuted {
+        /// The likeliest set.
+        set: Kept,
+        /// What was kept where they come all the same.
+        kept: Kept,
     },
     /// The runs are used up, or none that may be made tells more.
     Undecided {
@@ -292,6 +303,17 @@ impl Knobs {
         Found::Open(set, probability, best.filter(|&kept| entropy - expected[kept] > GAIN_MIN).map(|kept| kept as Kept))
     }
 
+    /// A place whose runs are idle if `set` is the answer, and that faults as an armed one does; the clearest one.
+    ///
+    /// One smaller set is not enough to look at: with two triggers, each enough by itself, the rate without the one that
+    /// is named is lower, and still no spurious one.
+    fn refuted(&self, set: Kept) -> Option<Kept> {
+        let Engine::Exact(triggers) = &self.engine else { return None };
+        let idle = self.counts.iter().filter(|(kept, _)| !triggers.is_armed(set, **kept));
+        let weighed = idle.map(|(kept, counts)| (*kept, triggers.ln_armed_against_idle(*counts)));
+        weighed.filter(|(_, ln)| *ln > LN_REFUTED).max_by(|one, other| one.1.total_cmp(&other.1)).map(|(kept, _)| kept)
+    }
+
     /// The next run that puts `set` to the test, if one is missing.
     fn confirm(&self, set: Kept) -> Option<Kept> {
         let alone = self.counts.get(&set).copied().unwrap_or_default();
@@ -333,11 +355,14 @@ impl Search for Knobs {
         }
         let used_up = self.runs >= self.rules.runs_max;
         match self.find() {
-            Found::Settled(set, probability) => match self.confirm(set).filter(|_| self.rules.confirm) {
-                Some(_) if used_up => Step::Done(Answer::Undecided { set, probability }),
-                Some(at) => Step::Test { at, purpose: Purpose::Confirm },
-                None => Step::Done(Answer::Found { set, probability }),
-            },
+            Found::Settled(set, probability) => {
+                match (self.refuted(set), self.confirm(set).filter(|_| self.rules.confirm)) {
+                    (Some(kept), _) => Step::Done(Answer::Refuted { set, kept }),
+                    (None, Some(_)) if used_up => Step::Done(Answer::Undecided { set, probability }),
+                    (None, Some(at)) => Step::Test { at, purpose: Purpose::Confirm },
+                    (None, None) => Step::Done(Answer::Found { set, probability }),
+                }
+            }
             Found::Open(_, _, Some(at)) if !used_up => Step::Test { at, purpose: Purpose::Search },
             Found::Open(set, probability, _) => Step::Done(Answer::Undecided { set, probability }),
         }

@@ -143,6 +143,12 @@ impl Rates {
         self.bad.ln_evidence(bad) + of_good
     }
 
+    /// How much more likely `counts` are at a bad place than at a good one (ln of the Bayes factor).
+    pub fn ln_bad_against_good(&self, counts: Counts) -> f64 {
+        let none = Counts::default();
+        self.ln_evidence(counts, none) - self.ln_evidence(none, counts)
+    }
+
     /// The expected rates at bad and at good places.
     pub fn means(&self, bad: Counts, good: Counts) -> (f64, f64) {
         let of_good = match self.false_faults {

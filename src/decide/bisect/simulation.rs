@@ -146,6 +146,27 @@ fn an_answer_that_is_confirmed_leans_on_runs_of_its_own() {
 }
 
 #[test]
+fn of_two_triggers_that_are_each_enough_none_is_named() {
+    for rate in [1.0, 0.78] {
+        let mut named = 0;
+        for seed in 0..200 {
+            let mut draws = Draws::new(seed, 7);
+            let mut search = Knobs::new(3, knobs::Rules::default());
+            let answer = loop {
+                match search.next() {
+                    Step::Done(answer) => break answer,
+                    Step::Test { at, .. } => {
+                        search.observe(&at, Seen::fault_if(at & 0b011 != 0 && draws.happens(rate)))
+                    }
+                }
+            };
+            named += u32::from(matches!(answer, knobs::Answer::Found { .. }));
+        }
+        assert!(named <= 4, "{named} of 200 at {rate}");
+    }
+}
+
+#[test]
 fn a_knob_whose_flip_fails_otherwise_is_masked_and_the_others_are_told() {
     let mut draws = Draws::new(5, 0);
     let set: Kept = 0b0011;

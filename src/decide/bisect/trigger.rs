@@ -99,16 +99,24 @@ impl Triggers {
     /// Takes note of several runs that kept `kept`.
     pub fn load(&mut self, kept: Kept, counts: Counts) {
         self.total = super::posterior::add(self.total, counts);
-        let items = self.items.as_deref();
-        for (set, armed) in (0..).zip(&mut self.armed) {
-            let is_armed = match items {
-                None => set & kept == set,
-                Some(items) => is_subsequence(items, set, kept),
-            };
-            if is_armed {
-                *armed = super::posterior::add(*armed, counts);
+        for set in 0..self.armed.len() {
+            if self.is_armed(set as Kept, kept) {
+                self.armed[set] = super::posterior::add(self.armed[set], counts);
             }
         }
+    }
+
+    /// Whether a run that keeps `kept` is armed under the hypothesis `set`.
+    pub fn is_armed(&self, set: Kept, kept: Kept) -> bool {
+        match &self.items {
+            None => set & kept == set,
+            Some(items) => is_subsequence(items, set, kept),
+        }
+    }
+
+    /// How much more likely `counts` are in an armed run than in another (ln of the Bayes factor).
+    pub fn ln_armed_against_idle(&self, counts: Counts) -> f64 {
+        self.rates.ln_bad_against_good(counts)
     }
 
     /// The runs that were armed under the hypothesis `set`.

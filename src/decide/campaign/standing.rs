@@ -295,6 +295,16 @@ fn knobs_words(course: &Course, answer: &knobs::Answer) -> (FindingKind, Vec<Str
             ];
             (FindingKind::Found, sentences)
         }
+        knobs::Answer::Refuted { set, kept } => {
+            let sentence = format!(
+                "INCONCLUSIVE: {} explains most, but not that {} has {}.",
+                spell(&course.question, set),
+                spell(&course.question, kept),
+                rate(knobs.counts().get(&kept).copied().unwrap_or_default())
+            );
+            let why = "More than one is enough by itself, or one changes the rate alone: compare them one by one.";
+            (FindingKind::Inconclusive, vec![sentence, why.to_owned()])
+        }
         knobs::Answer::Undecided { set, probability } => {
             let sentence = format!(
                 "INCONCLUSIVE: likeliest is {} ({:.1} % posterior); no run that is left would tell.",

@@ -129,6 +129,9 @@ impl KnobsModel {
             Some(knobs::Answer::Untestable) => (Worth::Undecided, "the baseline cannot be run".to_owned()),
             Some(knobs::Answer::Found { set, .. }) if Some(set) == truth => (Worth::Right, self.spell(set)),
             Some(knobs::Answer::Found { set, .. }) => (Worth::Wrong, format!("load-bearing: {}", self.spell(set))),
+            Some(knobs::Answer::Refuted { .. }) => {
+                (Worth::Undecided, "undecided: faults come without the likeliest answer".to_owned())
+            }
             Some(knobs::Answer::Undecided { .. }) => {
                 (Worth::Undecided, "undecided: no run that is left tells more".to_owned())
             }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::cli::args::{AttachArgs, DataFormat, Global};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
+use crate::cli::render::Tally;
 use crate::cli::run::{machine_dirs, print_result, run_failure};
 use crate::cli::{locate, output, read, render};
 use crate::decide::follow::FollowFold;
@@ -59,7 +60,8 @@ fn follow(
     args: &AttachArgs,
     sysroot: &Sysroot,
 ) -> Result<Option<FollowEnd>, Failure> {
-    let mut fold = FollowFold::new(&read::plan(run)?);
+    let plan = read::plan(run)?;
+    let (mut fold, mut tally) = (FollowFold::new(&plan), Tally::default());
     let mut follower = Follower::new(run.open_journal().or_fail(Exit::Unfit)?);
     let mut teller = Teller { run, sysroot, frames: args.frames, beaten: Instant::now(), is_heard: true };
     let units = UnitDir::new(sysroot, None);
@@ -69,8 +71,11 @@ fn follow(
         let mut lines = Vec::new();
         let stuck = follower
             .poll(|record| {
-                let line = fold.apply(&record).filter(|_| record.seq > args.after);
-                lines.extend(line.map(|line| (record.seq, line)));
+                fold.apply(&record);
+                tally.note(&record);
+                if record.seq > args.after {
+                    lines.extend(render::change(&plan, &record, &tally).map(|line| (record.seq, line)));
+                }
             })
             .map_err(|error| run_failure(run, RunError::Read(error)))?;
         for (seq, line) in lines {
@@ -111,8 +116,7 @@ struct Teller<'a> {
 }
 
 impl Teller<'_> {
-    fn say(&mut self, seq: u64, line: String, fold: &FollowFold) -> Result<(), Failure> {
-        let line = render::one_line(&line);
+    fn say(&mut self, seq: u64, line: String, fold: &FollowFold<'_>) -> Result<(), Failure> {
         if self.frames {
             return self.write(Frame { say: Some(line), ..self.frame(seq, fold)? });
         }
@@ -120,18 +124,18 @@ impl Teller<'_> {
         Ok(())
     }
 
-    fn beat(&mut self, follower: &Follower, fold: &FollowFold) -> Result<(), Failure> {
+    fn beat(&mut self, follower: &Follower, fold: &FollowFold<'_>) -> Result<(), Failure> {
         if self.frames { self.write(self.frame(follower.seq(), fold)?) } else { Ok(()) }
     }
 
-    fn end(&mut self, follower: &Follower, fold: &FollowFold, end: FollowEnd) -> Result<(), Failure> {
+    fn end(&mut self, follower: &Follower, fold: &FollowFold<'_>, end: FollowEnd) -> Result<(), Failure> {
         match self.frames {
             true => self.write(Frame { end: Some(end), ..self.frame(follower.seq(), fold)? }),
             false => Ok(()),
         }
     }
 
-    fn frame(&self, seq: u64, fold: &FollowFold) -> Result<Frame, Failure> {
+    fn frame(&self, seq: u64, fold: &FollowFold<'_>) -> Result<Frame, Failure> {
         let boot: BootId = self.sysroot.boot_id().or_fail(Exit::Unfit)?;
         Ok(Frame {
             schema: FRAME_SCHEMA.to_owned(),

@@ -137,33 +137,68 @@ fn the_table_of_exit_codes_is_the_codes() {
     check("exit-codes.md", "exit-codes", &table);
 }
 
-/// Sections of the schema whose keys are explained one by one, in the order in which a matrix has them.
-const SECTIONS: [&str; 8] = ["matrix", "workload", "baseline", "safety", "revisions", "bisect", "nightly", "board"];
+/// The sections of a matrix in the order in which one is written.
+const SECTIONS: [&str; 19] = [
+    "matrix",
+    "workload",
+    "shapes",
+    "profiles",
+    "vars",
+    "baseline",
+    "axes",
+    "cell",
+    "exclude",
+    "expect",
+    "controls",
+    "factors",
+    "safety",
+    "inject",
+    "revisions",
+    "bisect",
+    "nightly",
+    "board",
+    "tools",
+];
 
 #[test]
 fn the_tables_of_matrix_keys_are_the_schemas() {
     let schema = json_schema();
+    let sections = schema["properties"].as_object().unwrap();
+    let mut missing: Vec<&String> = sections.keys().filter(|name| !SECTIONS.contains(&name.as_str())).collect();
+    missing.retain(|name| *name != "axes");
+    assert!(missing.is_empty(), "no place for {missing:?}");
     let mut text = String::new();
     for section in SECTIONS {
         let of_section = &schema["properties"][section];
-        text.push_str(&format!("\n### `[{section}]`\n\n"));
-        if let Some(what) = of_section["description"].as_str() {
-            text.push_str(&format!("{what}\n\n"));
+        // `[[name]]`, a table by names of the user's own, or one table.
+        let (title, keys) = match (&of_section["items"], &of_section["additionalProperties"]) {
+            (items @ Value::Object(_), _) => (format!("[[{section}]]"), items),
+            (_, own) if own["type"] == "object" => (format!("[{section}.NAME]"), own),
+            _ => (format!("[{section}]"), of_section),
+        };
+        let what = of_section["description"].as_str().unwrap_or_else(|| panic!("{section} is not explained"));
+        text.push_str(&format!("\n### `{title}`\n\n{}\n", what.trim_end_matches('.').to_owned() + "."));
+        let mut rows = String::new();
+        if section != "axes" {
+            key_rows("", keys, &mut rows);
         }
-        text.push_str("| key | value | what |\n|---|---|---|\n");
-        for (key, value) in of_section["properties"].as_object().unwrap() {
-            let what = value["description"].as_str().unwrap_or_else(|| panic!("{section}.{key} is not explained"));
-            text.push_str(&format!("| `{key}` | {} | {} |\n", kind(value), what.replace('|', "\\|")));
-        }
-    }
-    text.push_str("\n### Other sections\n\n| section | what |\n|---|---|\n");
-    for (section, value) in schema["properties"].as_object().unwrap() {
-        if !SECTIONS.contains(&section.as_str()) {
-            let what = value["description"].as_str().unwrap_or_else(|| panic!("{section} is not explained"));
-            text.push_str(&format!("| `[{section}]` | {} |\n", what.replace('|', "\\|")));
+        if !rows.is_empty() {
+            text.push_str(&format!("\n| key | value | what |\n|---|---|---|\n{rows}"));
         }
     }
     check("matrix.md", "matrix-keys", &text);
+}
+
+/// A row for each key of a table, those of tables within it below theirs.
+fn key_rows(prefix: &str, table: &Value, rows: &mut String) {
+    let required = table["required"].as_array().cloned().unwrap_or_default();
+    for (key, value) in table["properties"].as_object().into_iter().flatten() {
+        let what = value["description"].as_str().unwrap_or_else(|| panic!("{prefix}{key} is not explained"));
+        let must = if required.iter().any(|name| name == key) { " Required." } else { "" };
+        rows.push_str(&format!("| `{prefix}{key}` | {} | {}{must} |\n", kind(value), what.replace('|', "\\|")));
+        key_rows(&format!("{prefix}{key}."), value, rows);
+        key_rows(&format!("{prefix}{key}[]."), &value["items"], rows);
+    }
 }
 
 /// What a value may be, in words.

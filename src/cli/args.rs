@@ -144,7 +144,7 @@ pub enum Command {
     Rehearse(RehearseArgs),
     /// Tonight's run of a matrix against the nights before: states, an exit code for a scheduler, JUnit
     #[command(
-        after_help = "Examples:\n  jetfault nightly matrices/nightly.toml --allow-reboot --junit night.xml\n  jetfault nightly matrices/nightly.toml --last --format json\n\nExit codes: 0 nothing new · 1 a new fault, or one that came back · 3 not decided yet"
+        after_help = "Examples:\n  jetfault nightly my.toml --allow-reboot --junit night.xml\n  jetfault nightly my.toml --last --format json\n\nExit codes: 0 nothing new · 1 a new fault, or one that came back · 3 not decided yet"
     )]
     Nightly(NightlyArgs),
     /// Whether this machine is fit for runs, and what mends it; with --gpu every kernel is launched once, with --drill the

@@ -88,7 +88,8 @@ pub fn results_path(asked: Option<&Path>) -> PathBuf {
     if Path::new("Cargo.toml").is_file() || Path::new("matrices").is_dir() {
         return PathBuf::from("results");
     }
-    let home = || env::var_os("HOME").map(PathBuf::from).unwrap_or_else(|| PathBuf::from("."));
+    // Without HOME, as under cron, the user's entry says where it is.
+    let home = || env::home_dir().unwrap_or_else(|| PathBuf::from("."));
     if geteuid().is_root() { PathBuf::from("/var/lib/jetfault") } else { home().join(".local/share/jetfault") }
 }
 
@@ -100,7 +101,7 @@ fn index_path() -> Option<PathBuf> {
     if geteuid().is_root() {
         return Some(PathBuf::from("/var/lib/jetfault/index"));
     }
-    env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state/jetfault/index"))
+    env::home_dir().map(|home| home.join(".local/state/jetfault/index"))
 }
 
 /// Remembers `results` in the index. It is a convenience: where it cannot be written, nothing is lost.

@@ -3,6 +3,7 @@
 //! - A block `sh` is a script whose lines must succeed; `# exit code N` at the end of a line says that it must end so.
 //! - A block `sh board` is the same on the constructed tree of an Orin Nano: whatever the machine would do at a boot is
 //!   done after the block, and the trials of `run` play a script, because that board has no processor.
+//! - A block `toml` with a whole matrix can be planned.
 //! - A block `console` shows what is said: the words after a line `$ COMMAND` must be said, where `…` stands for any.
 
 use std::fs;
@@ -101,6 +102,11 @@ impl Place {
                 let said = self.bash(&dir, "board", &script(&block.text));
                 self.board.as_ref().unwrap().boot_until_disarmed(&self.bench);
                 ended(&said)
+            }
+            // A whole matrix, and no part of one.
+            "toml" if block.text.contains("[matrix]\n") && block.text.contains("[workload]\n") => {
+                self.bench.write("document.toml", &block.text);
+                ended(&self.bash(&dir, "bin", "jetfault plan document.toml"))
             }
             "console" => block.text.split("$ ").skip(1).try_for_each(|part| {
                 let (command, wanted) = part.split_once('\n').unwrap();

@@ -78,7 +78,16 @@ fn matrix() -> Value {
                 object(
                     "What is decided.",
                     &[],
-                    &[("compare", text("An axis of two arms.")), ("max", integer(1, None))],
+                    &[
+                        ("compare", text("An axis of two arms.")),
+                        (
+                            "max",
+                            told(
+                                "The most trials of a cell, or pairs of two arms; 40 if nothing is said.",
+                                integer(1, None),
+                            ),
+                        ),
+                    ],
                 ),
             ),
             ("seed", told("What the order of trials is drawn from.", integer(0, None))),
@@ -91,7 +100,7 @@ fn profile() -> Value {
     let layer = object(
         "A layer.",
         &["name", "in", "out"],
-        &[("name", text("Its name in stages.")), ("in", side()), ("out", side())],
+        &[("name", text("Its name in stages.")), ("in", told("Inputs.", side())), ("out", told("Outputs.", side()))],
     );
     let layers = || json!({ "type": "array", "items": layer.clone() });
     object(
@@ -100,9 +109,9 @@ fn profile() -> Value {
         &[
             ("about", text("What it is.")),
             ("source", text("Where the sizes are from.")),
-            ("layers", integer(1, Some(u64::from(LAYERS_MAX)))),
-            ("block", layers()),
-            ("head", layers()),
+            ("layers", told("How often the block comes.", integer(1, Some(u64::from(LAYERS_MAX))))),
+            ("block", told("The layers of a block, in their order.", layers())),
+            ("head", told("The layers after the last block.", layers())),
         ],
     )
 }
@@ -141,11 +150,16 @@ fn workload() -> Value {
 /// The keys that a command workload and a control share.
 fn command() -> Vec<(&'static str, Value)> {
     let exit_codes = json!({ "type": "array", "items": integer(0, Some(255)), "minItems": 1 });
-    let any_number = || json!({ "type": "number" });
+    let any_number = |about: &str| json!({ "type": "number", "description": about });
     let range = object(
         "Where a metric must lie.",
         &[],
-        &[("min", any_number()), ("max", any_number()), ("is", any_number()), ("within", any_number())],
+        &[
+            ("min", any_number("At least.")),
+            ("max", any_number("At most.")),
+            ("is", any_number("This, within `within`.")),
+            ("within", any_number("How far from `is` it may be; 0 if nothing is said.")),
+        ],
     );
     let oracle = object(
         "What the output must and must not say.",
@@ -177,13 +191,19 @@ fn server() -> Value {
     let ready = object(
         "When it is ready.",
         &[],
-        &[("port", integer(1, Some(65535))), ("regex", text("A line of its output."))],
+        &[
+            ("port", told("A port of this machine that it listens on.", integer(1, Some(65535)))),
+            ("regex", text("A line of its output.")),
+        ],
     );
     let requests = json!({ "type": "array", "items": strings("A program and its arguments."), "minItems": 1 });
     object(
         "A program that serves until it is asked to end.",
         &["ready", "requests"],
-        &[("ready", ready), ("requests", requests)],
+        &[
+            ("ready", ready),
+            ("requests", told("Programs that are run one after the other once it is ready.", requests)),
+        ],
     )
 }
 
@@ -191,10 +211,10 @@ fn control() -> Value {
     let mut keys = vec![
         ("needs", text("The label of the cell whose artifacts it works with.")),
         ("cell", told("The cell, by its levels.", json!({ "type": "object" }))),
-        ("env", json!({ "type": "object" })),
+        ("env", told("Changes of the environment.", json!({ "type": "object" }))),
         ("verdict", words("The verdict.", VerdictName::WORDS)),
         ("shows", text("What it shows.")),
-        ("trials", integer(1, None)),
+        ("trials", told("Its trials; as many as of a cell, if nothing is said.", integer(1, None))),
         ("timeout", told("A control that takes longer hangs.", limit())),
     ];
     keys.extend(command());

@@ -13,7 +13,7 @@ mod search;
 mod trying;
 
 pub use fleet::{AttachArgs, FleetArgs, FleetCommand, FleetRunArgs};
-pub use report::{BundleArgs, CompareFormat, ReportCommand, ReportFormat};
+pub use report::{BundleArgs, CompareFormat, ReportCommand, ReportFormat, SchemaOf};
 pub use search::{SearchArgs, SearchKind};
 pub use trying::TryArgs;
 
@@ -166,9 +166,15 @@ pub enum Command {
         after_help = "Examples:\n  jetfault fleet push my.toml\n  jetfault fleet run my.toml --allow-reboot\n  jetfault fleet attach\n  jetfault fleet pull"
     )]
     Fleet(FleetArgs),
-    /// Print the JSON Schema of matrices, for editors
-    #[command(after_help = "Example:\n  jetfault schema > matrix.schema.json")]
-    Schema,
+    /// Print the JSON Schema of matrices, for editors, or of reports, for programs
+    #[command(
+        after_help = "Examples:\n  jetfault schema > matrix.schema.json\n  jetfault schema report > report.schema.json"
+    )]
+    Schema {
+        /// Of what
+        #[arg(value_enum, default_value_t = SchemaOf::Matrix)]
+        of: SchemaOf,
+    },
     /// Print shell completions
     #[command(after_help = "Example:\n  jetfault completions bash > /etc/bash_completion.d/jetfault")]
     Completions {

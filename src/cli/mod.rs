@@ -72,10 +72,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::cli::args::{Cli, Command, Global};
+use crate::cli::args::{Cli, Command, Global, SchemaOf};
 use crate::cli::errors::Outcome;
 use crate::cli::exit::Exit;
 use crate::cli::render::{COLUMNS_DEFAULT, Style};
+use crate::decide::report::report_schema;
 use crate::model::matrix::json_schema;
 use crate::model::outcome::PeakMemory;
 use crate::model::settings::Settings;
@@ -187,7 +188,7 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Capture(args) => capture::capture(args, global),
         Command::Inspect(args) => inspect::inspect(args, global),
         Command::Fleet(args) => fleet::fleet(args, global),
-        Command::Schema => output::print(schema().as_bytes()).map(|()| Exit::Done),
+        Command::Schema { of } => output::print(schema(*of).as_bytes()).map(|()| Exit::Done),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "jetfault", &mut script);
@@ -197,8 +198,12 @@ fn perform(cli: &Cli) -> Outcome {
     }
 }
 
-fn schema() -> String {
-    let mut text = serde_json::to_string_pretty(&json_schema()).expect("a schema has string keys");
+fn schema(of: SchemaOf) -> String {
+    let schema = match of {
+        SchemaOf::Matrix => json_schema(),
+        SchemaOf::Report => report_schema(),
+    };
+    let mut text = serde_json::to_string_pretty(&schema).expect("a schema has string keys");
     text.push('\n');
     text
 }

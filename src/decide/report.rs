@@ -29,6 +29,7 @@ mod decision;
 mod headline;
 pub mod heat;
 mod rate;
+mod schema;
 pub mod stages;
 pub mod trials;
 
@@ -39,6 +40,7 @@ pub use cell::{
 pub use decision::DecisionReport;
 pub use headline::Headline;
 pub use rate::{Rate, percent};
+pub use schema::report_schema;
 
 use cell::CellFold;
 

@@ -93,6 +93,10 @@ fn junit_of_a_night_is_what_jenkins_reads_too() {
 #[test]
 fn html_needs_nothing_else_and_shows_every_trial() {
     let html = report("html", &[]);
+    assert!(
+        html.starts_with("<!DOCTYPE html>\n<html lang=\"en\">"),
+        "nothing before it, or browsers take it for an old page"
+    );
     for loads in ["http://", "https://", "<link", "src=\"", "@import", "url("] {
         assert!(!html.contains(loads), "{loads}");
     }

@@ -28,6 +28,15 @@ pub struct BundleArgs {
     pub no_redact: bool,
 }
 
+/// What has a published schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchemaOf {
+    /// A matrix, for editors.
+    Matrix,
+    /// What `report --format json` prints.
+    Report,
+}
+
 /// Formats of `report`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ReportFormat {

@@ -51,7 +51,7 @@ pub fn items(dir: &Path) -> BTreeMap<String, Fact<String>> {
     read().map(|evidence| evidence.items).unwrap_or_default()
 }
 
-/// The names of the files below `dir`, sorted, at most [`FILES_MAX`]; links are passed over.
+/// The names of the files below `dir`, sorted, a bounded number of them; links are passed over.
 pub fn files_below(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     walk(dir, "", 0, &mut found);

@@ -156,7 +156,7 @@ impl fmt::Display for Trouble {
 /// The line of `stderr` that tells most: the first error of ours, else the last line.
 fn told(stderr: &str) -> String {
     let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
-    let line = lines().find_map(|line| line.strip_prefix("error: ")).or_else(|| lines().last());
+    let line = lines().find_map(|line| line.strip_prefix("error: ")).or_else(|| lines().next_back());
     line.unwrap_or("it said nothing").chars().take(300).collect()
 }
 

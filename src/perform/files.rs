@@ -31,7 +31,16 @@ pub fn sync_dir(path: &Path) -> Result<(), MachineError> {
 /// If a write, a rename or a sync fails.
 pub fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), MachineError> {
     write_whole(path, bytes, Sync::Yes)?;
-    sync_dir(path.parent().unwrap_or(Path::new("/")))
+    sync_dir(directory_of(path))
+}
+
+/// The directory in which `path` is: of a bare name the one that the process stands in.
+pub fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    }
 }
 
 /// Writes `bytes` to `path`, whole or not at all as long as the machine stays up; a reset may leave it empty.

@@ -24,7 +24,7 @@ use crate::model::settings::Cpus;
 use crate::model::units::Now;
 use crate::model::verdict::StageName;
 use crate::perform::affinity::confine;
-use crate::perform::files::{at, sync_dir};
+use crate::perform::files::{at, directory_of, sync_dir};
 use crate::perform::machine::MachineError;
 use crate::perform::os;
 
@@ -128,7 +128,7 @@ fn append_durably(log: &Path, injected: &Injected) -> Result<(), MachineError> {
         file.sync_all()
     };
     at("append to", log, append())?;
-    sync_dir(log.parent().unwrap_or(Path::new("/")))
+    sync_dir(directory_of(log))
 }
 
 /// Does it, and returns only if the machine survives.

@@ -454,6 +454,8 @@ fn a_transcription_can_be_reported_and_explained() {
     let explained = jetfault(&["explain", "results/bnb-1936", "batch=2, version=0.46.1"]);
     let text = String::from_utf8(explained.stdout).unwrap();
     assert!(explained.status.success() && text.contains("SIGKILL (rc=137)"), "{text}");
+    let by_part = jetfault(&["explain", "results/bnb-1936", "batch=2"]);
+    assert_eq!(String::from_utf8(by_part.stdout).unwrap(), text);
 }
 
 #[test]

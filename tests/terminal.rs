@@ -191,6 +191,7 @@ fn masked(screen: &str) -> String {
         (r"\b\d+(\.\d+)? (ms|s) +", "[duration] "),
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "[boot]"),
         (r"boot [0-9a-f]{8}\b", "boot [boot]"),
+        (r", (just now|\[duration\] ago)", ", [ago]"),
     ] {
         text = Regex::new(pattern).unwrap().replace_all(&text, mask).into_owned();
     }

@@ -118,7 +118,7 @@ pub enum Command {
     Disarm(DisarmArgs),
     /// Why a trial got its verdict: facts, rule, what was missing
     #[command(
-        after_help = "Examples:\n  jetfault explain c-0123456789abcdef-r001-a1\n  jetfault explain quickstart-001 c-0123\n  jetfault explain sequence=CBA            lists the trials, if there are several"
+        after_help = "Examples:\n  jetfault explain c-0123456789abcdef-r001-a1\n  jetfault explain quickstart-001 c-0123\n  jetfault explain sequence=CBA            its first fault; lists its other trials"
     )]
     Explain(ExplainArgs),
     /// What a run found: tallies, rates with their intervals, faults; with --format md a bug report to paste

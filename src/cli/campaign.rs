@@ -198,6 +198,16 @@ pub fn prepare(workshop: &Workshop<'_>, plan: &Plan, revision: &str) -> Result<H
     Ok(Course::prepared(revision, prepared.err().as_deref()))
 }
 
+/// Where the search of a run stands; nothing if it asks nothing.
+///
+/// # Errors
+/// If something stored cannot be read.
+pub fn standing(run: &RunDir) -> Result<Option<Standing>, Failure> {
+    let plan = read::plan(run)?;
+    let Some(campaign) = plan.campaign.as_deref() else { return Ok(None) };
+    Ok(Some(Standing::of(&course(run, &plan, campaign, &matrix(run, &plan)?)?)))
+}
+
 /// Prints where the campaign of a run stands, or what a drill showed; returns the exit code of what it found.
 ///
 /// # Errors

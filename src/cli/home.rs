@@ -7,7 +7,7 @@ use crate::cli::args::Global;
 use crate::cli::errors::Outcome;
 use crate::cli::exit::Exit;
 use crate::cli::render::{self, Home, LastRun};
-use crate::cli::{locate, output, read};
+use crate::cli::{campaign, issue, locate, output, read};
 use crate::decide::report::Report;
 use crate::model::journal::{Event, Record};
 use crate::perform::host::Sysroot;
@@ -47,22 +47,26 @@ fn last_run(results: &ResultsDir, run: &RunDir) -> LastRun {
     let last = run.open_journal().ok().and_then(|journal| last_record(journal).ok().flatten());
     let bytes = fs::metadata(run.file(names::JOURNAL)).map_or(0, |meta| meta.len());
     let report = (bytes <= JOURNAL_BYTES_MAX).then(|| read::make_report(run, None).ok()).flatten();
+    let search = report.as_ref().and_then(|_| campaign::standing(run).ok().flatten());
     LastRun {
         id: run.id.clone(),
         at: last.as_ref().map(|record| record.wall),
-        ago_s: ago(run),
+        ago_s: ago(last.as_ref()),
         standing: last.as_ref().map_or("it was never begun", standing),
         working: results.is_held() == Some(true),
         is_short: bytes <= JOURNAL_BYTES_MAX,
-        headlines: report.iter().flat_map(|report: &Report| &report.headlines).map(|line| line.text.clone()).collect(),
+        corrected_by: issue::corrected_by(run).unwrap_or_default().into_iter().map(|run| run.id).collect(),
+        headlines: match search {
+            Some(standing) => standing.sentences,
+            None => report.iter().flat_map(|report: &Report| &report.headlines).map(|line| line.text.clone()).collect(),
+        },
         fault: report.and_then(|report| report.faults.into_iter().next()).map(|fault| fault.trial.to_string()),
     }
 }
 
-/// How many seconds ago its journal was written; nothing where the clock says that it was not yet.
-fn ago(run: &RunDir) -> Option<u64> {
-    let written = fs::metadata(run.file(names::JOURNAL)).and_then(|meta| meta.modified()).ok()?;
-    SystemTime::now().duration_since(written).ok().map(|ago| ago.as_secs())
+/// How many seconds ago its last record was written; nothing where the clock says that it was not yet.
+fn ago(last: Option<&Record>) -> Option<u64> {
+    SystemTime::now().duration_since(SystemTime::from(last?.wall.0)).ok().map(|ago| ago.as_secs())
 }
 
 /// Where a run stands by its last record.

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek, SeekFrom};
+use std::path::PathBuf;
 
 use crate::cli::args::{Global, ReportArgs};
 use crate::cli::errors::{Failure, OrFail};
@@ -81,8 +82,11 @@ pub fn make(dirs: &[RunDir], args: &ReportArgs, global: &Global) -> Result<(Stri
         .map(|(place, (dir, opened))| subject(dir, opened.as_ref(), is_corrected(place)))
         .collect();
     let (reports, brief) = fold(&dirs, &reads, &runs, &subjects, args)?;
-    let stderr: Vec<Option<String>> =
-        brief.excerpts.iter().map(|excerpt| stderr_end(&dirs[excerpt.run], &excerpt.trial.to_string())).collect();
+    let stderr: Vec<Option<String>> = brief
+        .excerpts
+        .iter()
+        .map(|excerpt| output_end(&dirs[excerpt.run], &excerpt.trial.to_string(), "stderr"))
+        .collect();
     let again = again(&dirs, &reads, &opened, &brief);
     let mut veil = match args.no_redact {
         true => Veil::transparent(),
@@ -152,9 +156,14 @@ fn fold(
     Ok((reports, brief.finish(args.interval.unwrap_or(method))))
 }
 
-/// The last lines that a trial wrote to standard error.
-fn stderr_end(run: &RunDir, trial: &str) -> Option<String> {
-    let mut file = File::open(run.file(names::TRIALS).join(trial).join("stderr.log")).ok()?;
+/// The file of what a trial wrote to `stream`.
+pub(super) fn output_file(run: &RunDir, trial: &str, stream: &str) -> PathBuf {
+    run.file(names::TRIALS).join(trial).join(format!("{stream}.log"))
+}
+
+/// The last lines of it; nothing if there are none.
+pub(super) fn output_end(run: &RunDir, trial: &str, stream: &str) -> Option<String> {
+    let mut file = File::open(output_file(run, trial, stream)).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(STDERR_BYTES))).ok()?;
     let mut bytes = Vec::new();

@@ -53,7 +53,10 @@ pub fn colours(global: &Global, stream: &impl IsTerminal) -> bool {
     match global.color {
         ColorWhen::Always => true,
         ColorWhen::Never => false,
-        ColorWhen::Auto => env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && stream.is_terminal(),
+        ColorWhen::Auto => {
+            let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+            env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && !is_dumb && stream.is_terminal()
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::decide::plan::Plan;
 use crate::decide::run::{CANNOT_RUN_HERE, RunState};
 use crate::model::ids::CellId;
 use crate::model::journal::{Event, Judged, Record};
+use crate::model::settings::WorkloadSettings;
 use crate::model::verdict::{Counted, Verdict};
 use crate::perform::runner::Watch;
 
@@ -67,19 +68,21 @@ struct Tally {
 /// How fast it goes.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// What the plan takes a trial for, boots included, in milliseconds.
-    planned_ms: u64,
+    /// What the plan takes a trial for, boots included, in milliseconds; nothing where it can only assume it, as for
+    /// commands.
+    planned_ms: Option<u64>,
     began: Instant,
     /// Trials judged since.
     judged: u64,
 }
 
 impl Pace {
-    /// How long `trials` more may take, in milliseconds; by the plan as long as too few were seen.
-    fn left_ms(&self, trials: u64) -> u64 {
+    /// How long `trials` more may take, in milliseconds: by what was seen, else by the plan, if it can tell.
+    fn left_ms(&self, trials: u64) -> Option<u64> {
         let seen = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).checked_div(self.judged);
-        let each = seen.filter(|_| self.judged >= PACE_TRIALS_MIN).unwrap_or(self.planned_ms);
-        each.saturating_mul(trials)
+        let is_enough = self.judged >= PACE_TRIALS_MIN || self.planned_ms.is_none();
+        let each = seen.filter(|_| is_enough).or(self.planned_ms)?;
+        Some(each.saturating_mul(trials))
     }
 }
 
@@ -98,7 +101,8 @@ impl<'a> Progress<'a> {
         });
         let keys = bar.as_ref().and_then(|_| UnshownKeys::new());
         let labels = plan.cells.iter().map(|cell| (&cell.id, cell.label.as_str())).collect();
-        let planned_ms = (plan.needs.seconds * 1000).checked_div(plan.needs.trials).unwrap_or_default();
+        let is_assumed = plan.cells.iter().any(|cell| matches!(cell.settings.workload, WorkloadSettings::Command(_)));
+        let planned_ms = (plan.needs.seconds * 1000).checked_div(plan.needs.trials).filter(|_| !is_assumed);
         Self {
             labels,
             loudness,
@@ -164,8 +168,9 @@ impl<'a> Progress<'a> {
             0 => format!("{counted} counted"),
             _ => format!("{counted}/{wanted} counted"),
         };
-        if let left @ 1.. = wanted.saturating_sub(counted) {
-            text.push_str(&format!(", about {} left", duration(self.pace.left_ms(left))));
+        let left = Some(wanted.saturating_sub(counted)).filter(|left| *left > 0);
+        if let Some(ms) = left.and_then(|left| self.pace.left_ms(left)) {
+            text.push_str(&format!(", about {} left", duration(ms)));
         }
         if self.boots_wanted > 0 || self.boots > 1 {
             let left = self.boots_max.saturating_sub(self.boots);
@@ -297,9 +302,12 @@ mod tests {
     #[test]
     fn the_pace_is_the_plans_until_enough_was_seen() {
         let began = Instant::now() - std::time::Duration::from_secs(6);
-        let pace = Pace { planned_ms: 60_000, began, judged: 2 };
-        assert_eq!(pace.left_ms(10), 600_000);
-        let seen = Pace { judged: 3, ..pace }.left_ms(10);
+        let pace = Pace { planned_ms: Some(60_000), began, judged: 2 };
+        assert_eq!(pace.left_ms(10), Some(600_000));
+        let seen = Pace { judged: 3, ..pace }.left_ms(10).unwrap();
         assert!((20_000..30_000).contains(&seen), "{seen}");
+        // What a command takes nobody knows before the first.
+        assert_eq!(Pace { planned_ms: None, judged: 0, ..pace }.left_ms(10), None);
+        assert!(Pace { planned_ms: None, judged: 1, ..pace }.left_ms(10) < Some(70_000));
     }
 }

@@ -10,6 +10,7 @@ use crate::cli::args::{
 use crate::cli::dossier::Dossier;
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
+use crate::cli::render::Written;
 use crate::cli::run::{machine_dirs, run_failure};
 use crate::cli::{campaign, csv_rows, follow, issue, junit, locate, output, render};
 use crate::decide::agenda::{Agenda, CellHere};
@@ -25,7 +26,7 @@ use crate::model::evidence::Fact;
 use crate::model::ids::{ContentDigest, TrialId};
 use crate::model::journal::{Event, Opened, Record};
 use crate::model::settings::Breadcrumbs;
-use crate::model::verdict::Provenance;
+use crate::model::verdict::{Provenance, Verdict};
 use crate::perform::boot::{Trouble, UnitDir, hold_of};
 use crate::perform::bundle::pack;
 use crate::perform::host::{MachineFacts, Sysroot};
@@ -77,6 +78,10 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
         Ok(exit_of(&dossier.report))
     };
     match args.format {
+        // What a search found is no tally.
+        ReportFormat::Text if campaign::standing(run)?.is_some() => {
+            campaign::print_standing(run, DataFormat::Text, global)
+        }
         ReportFormat::Text => tallies(&|report| render::report(report, &output::style(global)).into_bytes()),
         ReportFormat::Md => unreachable!("handled above"),
         ReportFormat::Json => tallies(&Report::to_json),
@@ -129,7 +134,12 @@ pub fn status(args: &StatusArgs, global: &Global) -> Outcome {
     }
     let status = make_status(&results, &run, args, global, |_, _| {})?;
     match args.format {
-        DataFormat::Text => output::print(render::status(&status, &output::style(global)).as_bytes())?,
+        DataFormat::Text => {
+            let style = output::style(global);
+            let search = campaign::standing(&run)?.map(|standing| format!("\n{}", render::standing(&standing, &style)));
+            let text = render::status(&status, &style) + &search.unwrap_or_default();
+            output::print(text.as_bytes())?;
+        }
         DataFormat::Json => output::print(&status.to_json())?,
     }
     Ok(Exit::Done)
@@ -190,7 +200,17 @@ pub fn explain(args: &ExplainArgs, global: &Global) -> Outcome {
         Failure::words(Exit::Undecided, "this trial has no verdict yet").hint("`jetfault resume` judges what is open")
     })?;
     match args.format {
-        DataFormat::Text => output::print(render::explain(&explanation, &output::style(global)).as_bytes())?,
+        DataFormat::Text => {
+            let style = output::style(global);
+            let trial = explanation.trial.to_string();
+            let written = ["stdout", "stderr"].map(|stream| Written {
+                stream,
+                path: issue::output_file(&run, &trial, stream).display().to_string(),
+                end: issue::output_end(&run, &trial, stream),
+            });
+            let text = render::explain(&explanation, &style) + &render::written(&written, &style);
+            output::print(text.as_bytes())?;
+        }
         DataFormat::Json => output::print(&explanation.to_json())?,
     }
     Ok(Exit::Done)
@@ -379,11 +399,22 @@ pub(super) fn harness(results: &ResultsDir) -> Harness {
 /// The most trials that are listed where several fit.
 const FITTING_MAX: usize = 12;
 
+/// How a trial is called by what was typed, the most precise first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// Its id begins so.
+    Id,
+    /// Its cell is called so.
+    Label,
+    /// One of the levels of its cell is called so.
+    PartOfLabel,
+}
+
 /// The trial called `which`: its id, a unique beginning of one, or the label of a cell with one trial.
 fn find_trial(run: &RunDir, read: &Read, which: &str) -> Result<TrialId, Failure> {
     let labels: BTreeMap<_, _> = read.plan.cells.iter().map(|cell| (&cell.id, cell.label.as_str())).collect();
     let label = |trial: &TrialId| labels.get(&trial.cell).copied().unwrap_or_default();
-    let mut found: BTreeMap<String, (TrialId, String)> = BTreeMap::new();
+    let mut found: BTreeMap<String, (TrialId, String, Fit)> = BTreeMap::new();
     read.records(run, |record| {
         let (trial, word) = match record.event {
             Event::Started(started) => (started.trial, "open".to_owned()),
@@ -391,29 +422,42 @@ fn find_trial(run: &RunDir, read: &Read, which: &str) -> Result<TrialId, Failure
             _ => return Ok(()),
         };
         let id = trial.to_string();
-        if id.starts_with(which) || label(&trial) == which {
-            found.insert(id, (trial, word));
-        }
+        let fit = match label(&trial) {
+            _ if id.starts_with(which) => Fit::Id,
+            whole if whole == which => Fit::Label,
+            whole if whole.split(", ").any(|part| part == which) => Fit::PartOfLabel,
+            _ => return Ok(()),
+        };
+        found.insert(id, (trial, word, fit));
         Ok(())
     })?;
-    if let Some((trial, _)) = found.get(which) {
+    if let Some((trial, ..)) = found.get(which) {
         return Ok(trial.clone());
     }
-    let fitting: Vec<&(TrialId, String)> = found.values().collect();
+    let best = found.values().map(|(.., fit)| *fit).min();
+    let fitting: Vec<&(TrialId, String, Fit)> = found.values().filter(|(.., fit)| Some(*fit) == best).collect();
+    let is_one_cell = fitting.iter().all(|(trial, ..)| trial.cell == fitting[0].0.cell);
+    let line = |(trial, word, _): &&(TrialId, String, Fit)| format!("\n  {trial}  {}: {word}", label(trial));
+    let list = || {
+        let mut list: String = fitting.iter().take(FITTING_MAX).map(line).collect();
+        if let more @ 1.. = fitting.len().saturating_sub(FITTING_MAX) {
+            list.push_str(&format!("\n  and {more} more"));
+        }
+        list
+    };
     match &fitting[..] {
-        [(trial, _)] => Ok(trial.clone()),
+        [(trial, ..)] => Ok(trial.clone()),
         [] => Err(Failure::words(Exit::Usage, format!("no trial {which} in {}", run.id)).hint(format!(
             "name a cell, as `jetfault report {}` does, and its trials are listed; or give [RUN] TRIAL",
             run.id
         ))),
-        many => {
-            let line = |(trial, word): &&(TrialId, String)| format!("\n  {trial}  {}: {word}", label(trial));
-            let mut hint: String = many.iter().take(FITTING_MAX).map(line).collect();
-            if let more @ 1.. = many.len().saturating_sub(FITTING_MAX) {
-                hint.push_str(&format!("\n  and {more} more"));
-            }
-            Err(Failure::words(Exit::Usage, format!("{which} may be any of {} trials of {}", many.len(), run.id))
-                .hint(format!("write out the one you mean:{hint}")))
+        // A cell was named: its first trial that did not pass tells most.
+        many if best != Some(Fit::Id) && is_one_cell => {
+            let (trial, ..) = many.iter().find(|(_, word, _)| word != Verdict::Pass.as_str()).unwrap_or(&many[0]);
+            output::say(format_args!("{which} has {} trials in {}:{}\nthis is {trial}\n", many.len(), run.id, list()));
+            Ok(trial.clone())
         }
+        many => Err(Failure::words(Exit::Usage, format!("{which} may be any of {} trials of {}", many.len(), run.id))
+            .hint(format!("write out the one you mean:{}", list()))),
     }
 }

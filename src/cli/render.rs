@@ -27,7 +27,7 @@ mod table;
 pub use compare::{comparisons, comparisons_markdown, covariates, covariates_markdown};
 pub use doctor::doctor;
 pub use drill::drill;
-pub use explain::explain;
+pub use explain::{Written, explain, written};
 pub use fleet::fleet;
 pub use follow::{Screen, Tally, change, follow, standing_line};
 pub use home::{Home, LastRun, home};

@@ -177,7 +177,7 @@ fn say_what_next(exit: Exit, args: &TryArgs, file: &Path) {
                 false => output::say("hint: `jetfault compare --axis NAME` says whether a difference is one"),
             }
         }
-        Exit::Undecided => output::say("hint: `jetfault explain baseline` says why trials were void"),
+        Exit::Undecided => output::say("hint: `jetfault report` says which trials were void, and why"),
         _ => return,
     }
     output::say(format_args!("hint: edit {file} for stages, promises and deadlines; then `jetfault run {file}`"));

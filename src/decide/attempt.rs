@@ -97,7 +97,7 @@ fn text(attempt: &Attempt, name: &str, argv: &[String], vary: &[Vary]) -> String
     let (baseline, axes) = sections(*cold, vary);
     format!(
         r#"# Written by `jetfault try`. Change what you like and run it again: jetfault run FILE
-# Every key is explained in `jetfault schema` and shown in `jetfault plan command`.
+# Every key is explained by `jetfault schema`; matrices/command.toml in the sources shows them.
 
 [matrix]
 name = {}

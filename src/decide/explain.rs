@@ -232,8 +232,8 @@ fn observed(result: &TrialResult, evidence: Option<&BootEvidence>) -> Vec<Seen> 
         Some(start) => {
             observed.push(seen("started in boot", start.boot.as_str()));
             let before = match start.started.position {
-                0 => "first of ours in that boot".to_owned(),
-                n => format!("after {n} of ours in that boot"),
+                0 => "first of this run in that boot".to_owned(),
+                n => format!("after {n} of this run in that boot"),
             };
             observed.push(seen("position", before));
             let child = if result.running { "known to run" } else { "not known to run" };
@@ -410,15 +410,18 @@ fn outcome_facts(facts: &OutcomeFacts) -> Vec<Seen> {
         Fitness::Suspended => "it slept in between",
         Fitness::Undervolted => "its supply sagged",
     };
-    vec![
-        seen("ended", ended),
-        seen("its end", ending),
-        seen("last word", word),
+    let mut seen_facts = vec![seen("ended", ended), seen("its end", ending)];
+    // A command has no conversation with the harness.
+    if facts.word != Word::Command {
+        seen_facts.push(seen("last word", word));
+    }
+    seen_facts.extend([
         seen("what it promised", promise),
         seen("out-of-memory killer took", oom),
         seen("said of the GPU", gpu),
         seen("machine", fitness),
-    ]
+    ]);
+    seen_facts
 }
 
 /// What would have led elsewhere for rows whose question no fact of the table answers.

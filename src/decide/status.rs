@@ -16,6 +16,7 @@ use crate::decide::stats::Method;
 use crate::decide::step::{Step, decide};
 use crate::model::ids::{BootId, CellId, RunId, TrialId};
 use crate::model::journal::{Event, Record};
+use crate::model::settings::WorkloadSettings;
 use crate::model::units::WallTime;
 use crate::model::verdict::{Judgement, Provenance, StageName, Verdict};
 
@@ -113,7 +114,7 @@ pub struct TrialsDone {
     pub excluded: u64,
     /// Counted trials still to come, cells that were given up left out.
     pub left: u64,
-    /// How long those may take, roughly, in seconds.
+    /// How long those may take, roughly, in seconds; 0 where nobody can tell.
     pub left_seconds: u64,
 }
 
@@ -429,11 +430,17 @@ fn trials_done(plan: &Plan, cells: &[CellStatus], is_over: bool) -> TrialsDone {
     };
     let left = cells.iter().map(left_of).sum();
     TrialsDone {
-        wanted: cells.iter().map(|cell| u64::from(cell.wanted)).sum(),
+        // A transcription may have more than its matrix asks for.
+        wanted: cells.iter().map(|cell| u64::from(cell.wanted).max(cell.counted)).sum(),
         is_limit: plan.is_bound(),
         counted: cells.iter().map(|cell| cell.counted).sum(),
         excluded: cells.iter().map(|cell| cell.excluded).sum(),
         left,
-        left_seconds: (plan.needs.seconds * left).checked_div(plan.needs.trials).unwrap_or_default(),
+        left_seconds: match plan.cells.iter().any(|cell| matches!(cell.settings.workload, WorkloadSettings::Command(_)))
+        {
+            // How long a command takes the plan can only assume.
+            true => 0,
+            false => (plan.needs.seconds * left).checked_div(plan.needs.trials).unwrap_or_default(),
+        },
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::one_line;
 use super::style::{Colour, Style, wrap};
+use super::{cut, one_line};
 use crate::decide::explain::{Explanation, RuleTable, Seen};
 use crate::model::verdict::{Counted, RebootCause};
 
@@ -64,6 +64,34 @@ pub fn explain(explanation: &Explanation, style: &Style) -> String {
         for would in &explanation.would_decide {
             let rule = would.rule.as_ref().map(|rule| format!(" (rule {rule})")).unwrap_or_default();
             wrap(&mut out, "  - ", &format!("{} → {}{rule}", would.known, would.then), style.columns());
+        }
+    }
+    out
+}
+
+/// The end of what a program wrote to a stream.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// `stdout` or `stderr`.
+    pub stream: &'static str,
+    /// The file that has all of it.
+    pub path: String,
+    /// Its last lines, if there are any.
+    pub end: Option<String>,
+}
+
+/// The most lines of a stream that are shown.
+const WRITTEN_LINES_MAX: usize = 6;
+
+/// What a program wrote, its last lines, and where all of it is.
+pub fn written(written: &[Written], style: &Style) -> String {
+    let mut out = String::new();
+    for Written { stream, path, end } in written {
+        let Some(end) = end else { continue };
+        let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, &format!("the end of its {stream}: {path}")));
+        let lines: Vec<&str> = end.lines().collect();
+        for line in &lines[lines.len().saturating_sub(WRITTEN_LINES_MAX)..] {
+            let _ = writeln!(out, "  | {}", cut(&one_line(line), style.columns().saturating_sub(4)));
         }
     }
     out

@@ -185,8 +185,13 @@ pub fn change(plan: &Plan, record: &Record, tally: &Tally) -> Option<String> {
                 none if none.is_empty() => none,
                 words => format!(" ({})", one_line(&words)),
             };
+            let of = match plan.cells.iter().map(|cell| u64::from(plan.rounds(cell))).sum::<u64>() {
+                // A search does not know how many it will want.
+                0 => String::new(),
+                wanted => format!(" of {wanted}"),
+            };
             format!(
-                "{} r{:03}: {}{evidence}; so far {} counted, {}, {excluded} excluded",
+                "{} r{:03}: {}{evidence}; so far {}{of} counted, {}, {excluded} excluded",
                 label(&trial.cell),
                 trial.round,
                 judgement.verdict,

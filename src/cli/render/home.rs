@@ -45,6 +45,8 @@ pub struct LastRun {
     pub working: bool,
     /// Whether its journal was short enough to be read.
     pub is_short: bool,
+    /// Runs that correct it.
+    pub corrected_by: Vec<RunId>,
     /// What it found.
     pub headlines: Vec<String>,
     /// Its first fault.
@@ -78,11 +80,16 @@ pub fn home(home: &Home, style: &Style) -> String {
     if let Some(last) = &home.last {
         let ago = match (last.working, last.ago_s) {
             (true, _) => ", at work now".to_owned(),
+            (false, Some(0)) => ", just now".to_owned(),
             (false, Some(seconds)) => format!(", {} ago", duration(seconds.saturating_mul(1000))),
             (false, None) => last.at.map(|at| format!(", {at}")).unwrap_or_default(),
         };
         fact(&mut out, "last run", &format!("{}: {}{ago}", last.id, last.standing), 1);
         let found = match (last.is_short, last.headlines.is_empty()) {
+            _ if !last.corrected_by.is_empty() => {
+                let runs: Vec<&str> = last.corrected_by.iter().map(RunId::as_str).collect();
+                format!("corrected later by {}: `jetfault report --format md` has their figures", runs.join(", "))
+            }
             (true, false) => last.headlines.join("; "),
             (true, true) => "its journal cannot be read: `jetfault report` says why".to_owned(),
             (false, _) => "a long run: `jetfault report` reads it".to_owned(),
@@ -111,7 +118,7 @@ fn next(home: &Home) -> Vec<(String, &'static str)> {
         Some(last) if last.working => next.push(("jetfault status --follow".into(), "watch it")),
         Some(last) => match (last.standing, &last.fault) {
             ("complete" | "stopped by a limit", Some(trial)) => {
-                next.push((format!("jetfault explain {trial}"), "why it was called that"));
+                next.push((format!("jetfault explain {} {trial}", last.id), "why"));
                 next.push(("jetfault report --format md".into(), "to paste into an issue"));
             }
             ("complete" | "stopped by a limit", None) => next.push(("jetfault report".into(), "all it found")),
@@ -149,6 +156,7 @@ mod tests {
             standing,
             working: false,
             is_short: true,
+            corrected_by: Vec::new(),
             headlines: vec!["faults in 3 of 3 cells tested: most in baseline, 7/9 (77.8 %) reboot; ".repeat(6)],
             fault: fault.map(str::to_owned),
         }
@@ -173,7 +181,7 @@ mod tests {
         let first = |home: &Home| next(home)[0].0.clone();
         assert_eq!(first(&machine(None)), "jetfault doctor");
         assert_eq!(first(&Home { jetson: false, ..machine(None) }), "jetfault run quickstart");
-        assert_eq!(first(&machine(Some(run("complete", Some("c-1"))))), "jetfault explain c-1");
+        assert_eq!(first(&machine(Some(run("complete", Some("c-1"))))), "jetfault explain bnb-1936-001 c-1");
         assert_eq!(first(&machine(Some(run("complete", None)))), "jetfault report");
         assert_eq!(first(&machine(Some(run("paused", None)))), "jetfault resume bnb-1936-001");
         let working = LastRun { working: true, ..run("open", None) };

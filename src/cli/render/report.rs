@@ -227,7 +227,11 @@ fn faults(out: &mut String, report: &Report, style: &Style) {
         let source = source(sampled.provenance).map(|source| format!(" ({source})")).unwrap_or_default();
         let text = format!("{}{source}: {}", one_line(&cell.label), signature_words(signed));
         wrap(out, &format!("{:>4} × ", signed.count), &text, style.columns());
-        let _ = writeln!(out, "       {}", style.paint(Colour::Dim, &format!("jetfault explain {}", signed.first)));
+        let _ = writeln!(
+            out,
+            "       {}",
+            style.paint(Colour::Dim, &format!("jetfault explain {} {}", report.run.id, signed.first))
+        );
     }
     more(out, signed.len().saturating_sub(ENTRIES_MAX));
 }

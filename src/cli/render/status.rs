@@ -78,7 +78,10 @@ pub(super) fn trials(status: &Status) -> String {
         let _ = write!(text, ", {} excluded", trials.excluded);
     }
     if trials.left > 0 {
-        let _ = write!(text, ", {most}{} left (about {})", trials.left, duration(trials.left_seconds * 1000));
+        let _ = write!(text, ", {most}{} left", trials.left);
+        if trials.left_seconds > 0 {
+            let _ = write!(text, " (about {})", duration(trials.left_seconds * 1000));
+        }
     }
     text
 }

@@ -120,7 +120,7 @@ pub fn make_dir_durably(path: &Path) -> Result<(), MachineError> {
     if path.is_dir() {
         return Ok(());
     }
-    let parent = path.parent().unwrap_or(Path::new("/"));
+    let parent = directory_of(path);
     make_dir_durably(parent)?;
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}

@@ -325,13 +325,17 @@ impl Listening {
     pub fn next(&mut self, patience: Duration) -> Heard {
         match self.heard.recv_timeout(patience) {
             Ok(line) => Heard::Line(line),
+            // What it started may hold its pipe and go on; the connection is over all the same.
+            Err(RecvTimeoutError::Timeout) if !matches!(self.child.try_wait(), Ok(None)) => self.ended(),
             Err(RecvTimeoutError::Timeout) => Heard::Nothing,
-            Err(RecvTimeoutError::Disconnected) => {
-                let code = wait(&mut self.child, DRAIN_PATIENCE).unwrap_or(None);
-                let err = self.err.recv_timeout(DRAIN_PATIENCE).unwrap_or_default();
-                Heard::Ended { code, err: String::from_utf8_lossy(&err).into_owned() }
-            }
+            Err(RecvTimeoutError::Disconnected) => self.ended(),
         }
+    }
+
+    fn ended(&mut self) -> Heard {
+        let code = wait(&mut self.child, DRAIN_PATIENCE).unwrap_or(None);
+        let err = self.err.recv_timeout(DRAIN_PATIENCE).unwrap_or_default();
+        Heard::Ended { code, err: String::from_utf8_lossy(&err).into_owned() }
     }
 }
 

@@ -30,7 +30,8 @@ esac
 cd "$home" || exit 255
 export HOME="$home" JETFAULT_LOCK_DIR="$home" XDG_STATE_HOME="$home/state" PATH="$home/bin:$PATH"
 unset JETFAULT_RESULTS
-exec sh -c "$3"
+# One command, as everything that a board is asked: its end is the end of the connection.
+exec sh -c "exec $3"
 "#;
 
 /// A desk with boards.
@@ -140,6 +141,14 @@ impl Follower {
             }
             assert!(count > 0 && began.elapsed() < PATIENCE, "{words:?} never came:\n{}", self.said);
         }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -319,6 +319,8 @@ fn a_push_takes_the_binary_of_the_architecture_whole_and_only_once() {
     lab.program("pc/bin/cat", "#!/bin/sh\necho 'cat: write error: No space left on device' >&2\nexit 1\n");
     lab.fleet(&["push", "--board", "pc"]).fails(4, &["pc: error: its disk is full", "free some space"]);
     assert_eq!(fs::read(lab.bench.path("pc/.jetfault/bin/jetfault")).unwrap(), elf(62));
+    let mut left = fs::read_dir(lab.bench.path("pc/.jetfault/bin")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.all(|name| !name.to_string_lossy().contains("unfinished")), "the full disk is left fuller");
 }
 
 #[test]

@@ -24,9 +24,9 @@ const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
 const PROBE: &str = r#"uname -m; date +%s; sha256sum < "$1/bin/jetfault" 2>/dev/null || echo none"#;
 
 /// Puts standard input into the file `$2` of the directory `$1`, if it has the digest `$3`, with the mode `$4`.
-const PUT: &str = r#"set -e; umask 022; mkdir -p "$1"; f="$1/$2"; t="$f.unfinished"; cat > "$t"
+const PUT: &str = r#"set -e; umask 022; mkdir -p "$1"; f="$1/$2"; t="$f.unfinished"; trap 'rm -f "$t"' EXIT; cat > "$t"
 set -- "$1" "$2" "$3" "$4" "$(sha256sum < "$t")"
-case "$5" in "$3"*) ;; *) rm -f "$t"; echo "error: it did not arrive as it was sent" >&2; exit 9;; esac
+case "$5" in "$3"*) ;; *) echo "error: it did not arrive as it was sent" >&2; exit 9;; esac
 chmod "$4" "$t"; sync "$t" 2>/dev/null || sync; mv -f "$t" "$f""#;
 
 /// Gives the program `$2` of the directory `$1` its usual name. The binary itself is named after its digest: a run that

@@ -289,9 +289,10 @@ fn a_run_is_followed_through_a_death_to_its_end_and_the_window_may_change() {
     let follow = place.show(SIZES[0], "status --follow");
     follow.until(|screen| screen.contains("slow-001: open"));
     follow.resize(60, 14);
-    let small = follow.until(|screen| screen.lines().count() <= 14 && screen.contains("more cells: "));
+    // Until it is drawn again, the terminal shows the old frame as it breaks the lines itself.
+    let is_whole = |screen: &str| screen.contains("more cells: ") && screen.matches("slow-001: open").count() == 1;
+    let small = follow.until(|screen| screen.lines().count() <= 14 && is_whole(screen));
     fits(&small, (60, 14));
-    assert_eq!(small.matches("slow-001: open").count(), 1, "{small}");
     follow.resize(80, 24);
     follow.until(|screen| screen.lines().count() > 16 && screen.matches("slow-001: open").count() == 1);
     // The harness dies: the view stays, says so, and takes up what follows.

@@ -28,7 +28,7 @@ fn a_detached_run_goes_on_after_its_session_and_is_followed_to_its_exit_code() {
     let said = bench.run(&["attach", "away"]);
     said.ends(0);
     let lines: Vec<&str> = said.out.lines().collect();
-    for words in ["baseline r001: pass", "baseline r003: pass; so far 3 counted", "over: "] {
+    for words in ["baseline r001: pass", "baseline r003: pass; so far 3 of 3 counted", "over: "] {
         assert!(lines.iter().any(|line| line.contains(words)), "{words}: {}", said.out);
     }
     assert!(said.says("away-001"), "it ends with the report, as run does: {}", said.out);

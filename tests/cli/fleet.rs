@@ -159,7 +159,9 @@ fn runs_are_begun_followed_and_pulled_and_the_desk_may_go_in_between() {
     let followed = lab.fleet(&["attach"]);
     followed.ends(0);
     for board in ["orin-1", "orin-2"] {
-        for words in ["connected, in boot", "baseline r001: pass", "baseline r003: pass; so far 3 counted", "over: "] {
+        for words in
+            ["connected, in boot", "baseline r001: pass", "baseline r003: pass; so far 3 of 3 counted", "over: "]
+        {
             let is_told = |line: &str| line.starts_with(&format!("{board}: ")) && line.contains(words);
             let is_told = followed.out.lines().any(is_told);
             assert!(is_told, "{board} {words}:\n{}", followed.out);

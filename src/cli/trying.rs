@@ -11,7 +11,7 @@ use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::locate::MatrixSource;
 use crate::cli::output;
-use crate::cli::plan::make_plan;
+use crate::cli::plan::{make_plan, no_cpu};
 use crate::cli::run::{Begin, allowed, begin, check_permissions};
 use crate::decide::attempt::{Attempt, Written, matrix_of};
 use crate::model::matrix::did_you_mean;
@@ -57,6 +57,9 @@ pub fn trying(args: &TryArgs, global: &Global) -> Outcome {
     // Read before it is written: what is wrong with it leaves no file behind.
     let plan = make_plan(&source, &unchanged)?;
     check_permissions(&plan, allowed(&args.allow), &sysroot)?;
+    if let Some(why) = plan.cells.iter().find_map(|cell| no_cpu(&cell.settings)) {
+        return Err(Failure::words(Exit::Usage, why).hint("`nproc` counts the CPUs, and they are numbered from 0"));
+    }
     let file = write(&written, args.write.as_deref(), &source.dir)?;
     if !global.quiet {
         let cells = plan.cells.len();
@@ -79,7 +82,12 @@ pub fn trying(args: &TryArgs, global: &Global) -> Outcome {
         format: DataFormat::Text,
         detach: false,
     };
-    let exit = begin(&source, plan, &how, global)?;
+    let exit = begin(&source, plan, &how, global).inspect_err(|failure| {
+        if failure.exit == Exit::Held {
+            // Nothing was run, and another try would write one more beside it.
+            let _ = fs::remove_file(&file);
+        }
+    })?;
     if !global.quiet {
         say_what_next(exit, args, &file);
     }

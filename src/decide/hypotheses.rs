@@ -253,7 +253,7 @@ fn axes(cells: &[CellReport]) -> Vec<Hypothesis> {
 /// The meaning of an axis that has one of its own.
 fn meaning(axis: &str) -> String {
     match axis {
-        "cpus" => "a race between threads of the host (cpus)".to_owned(),
+        "cpus" => "a race between threads that needs several CPUs (cpus)".to_owned(),
         "memory_max" | "ballast" => format!("a want of memory ({axis})"),
         "drop_caches" | "prefill_cache" => format!("the state of the page cache ({axis})"),
         "start" => "the state in which a trial starts (start)".to_owned(),
@@ -273,41 +273,41 @@ fn axis_row(axis: &str, base: &Arm<'_>, levels: &[&CellReport]) -> Hypothesis {
         return row(Status::NotTested, format!("no counted trial of another level of {axis}"));
     }
     let difference = |arm: &Arm<'_>| fisher(Arms { a: base.counts, b: arm.counts }).two_sided;
-    let cured = arms.iter().filter(|arm| arm.counts.faults == 0).min_by(|a, b| difference(a).total_cmp(&difference(b)));
-    if let Some(arm) = cured {
+    let beside = |arm: &Arm<'_>| {
+        let level = arm.cell.levels.get(axis).map(String::as_str).unwrap_or_default();
         let p = difference(arm);
-        let status = if p <= ALPHA { Status::Supported } else { Status::Undecided };
-        let words = format!(
-            "{} at {}, {} in the baseline, p = {p:.3}",
-            shown(arm.counts),
-            arm.cell.levels.get(axis).map(String::as_str).unwrap_or_default(),
-            shown(base.counts)
-        );
-        return row(status, words);
-    }
-    // A level that faults too, and surely less often, is no proof of the contrary.
-    let rarer = arms.iter().filter(|arm| arm.counts.observed() < base.counts.observed());
-    let rarest = rarer.min_by(|a, b| difference(a).total_cmp(&difference(b))).filter(|arm| difference(arm) <= ALPHA);
-    if let Some(arm) = rarest {
-        let words = format!(
-            "{} at {}, {} in the baseline, p = {:.3}",
-            shown(arm.counts),
-            arm.cell.levels.get(axis).map(String::as_str).unwrap_or_default(),
-            shown(base.counts),
-            difference(arm)
-        );
-        return row(Status::Supported, words);
+        let p = if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.3}") };
+        format!("{} at {level}, {} in the baseline, {p}", shown(arm.counts), shown(base.counts))
+    };
+    let nearest = |arms: &mut dyn Iterator<Item = &Arm<'_>>| {
+        arms.map(|arm| (difference(arm), beside(arm))).min_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let status = |p: f64| if p <= ALPHA { Status::Supported } else { Status::Undecided };
+    if let Some((p, words)) = nearest(&mut arms.iter().filter(|arm| arm.counts.faults == 0)) {
+        return row(status(p), words);
     }
     let is_same = arms.iter().all(|arm| arm.signature.is_some() && arm.signature == base.signature);
-    let least = arms
-        .iter()
-        .map(|arm| arm.counts)
-        .min_by(|a, b| a.observed().partial_cmp(&b.observed()).expect("they have trials"));
-    let least = shown(least.expect("there is one"));
-    if is_same {
-        return row(Status::RuledOut, format!("the same fault at every level tested, at least {least}"));
+    // A level that faults too, but not as often, is no proof of the contrary: the axis may be one cause of several.
+    let other_rate = &mut arms.iter().filter(|arm| arm.counts.observed() != base.counts.observed());
+    match (is_same, nearest(other_rate)) {
+        (true, Some((p, words))) => {
+            row(status(p), format!("not solely, since every level tested has the fault: {words}"))
+        }
+        (false, Some((p, words))) if p <= ALPHA => row(Status::Supported, words),
+        (true, None) => row(Status::RuledOut, format!("the same fault at every level tested, {}", least(&arms))),
+        (false, _) => {
+            row(Status::Undecided, format!("faults at every level tested, {}, not all of them the same", least(&arms)))
+        }
     }
-    row(Status::Undecided, format!("faults at every level tested, at least {least}, not all of them the same"))
+}
+
+/// The lowest rate among `arms`, of which there is one at least.
+fn least(arms: &[Arm<'_>]) -> String {
+    let counts = arms.iter().map(|arm| arm.counts);
+    let least = counts
+        .min_by(|a, b| a.observed().partial_cmp(&b.observed()).expect("rates are numbers"))
+        .expect("there is one");
+    format!("at least {} of {}", least.faults, least.counted())
 }
 
 /// What each control shows.

@@ -8,6 +8,14 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::model::settings::Cpus;
 
+/// The first of `cpus` that this machine does not give to this process.
+pub fn missing(cpus: &Cpus) -> Option<usize> {
+    let Cpus::Only(ranges) = cpus else { return None };
+    let given = sched_getaffinity(None).ok()?;
+    let mut wanted = ranges.iter().flat_map(|&(first, last)| first..=last).map(|cpu| cpu as usize);
+    wanted.find(|&cpu| cpu >= CpuSet::MAX_CPU || !given.is_set(cpu))
+}
+
 /// Confines this thread, and what it will start, to `cpus`.
 ///
 /// # Errors
@@ -51,6 +59,8 @@ mod tests {
         assert_eq!(on_a_thread("all"), Ok(sched_getaffinity(None).unwrap().count()));
         let missing = on_a_thread(&format!("{first},1023")).unwrap_err();
         assert!(missing.contains("does not give CPU 1023"), "{missing}");
+        let of = |cpus: &str| super::missing(&cpus.parse().unwrap());
+        assert_eq!((of("all"), of(&first.to_string()), of("1023")), (None, None, Some(1023)));
         assert!(on_a_thread("1023").unwrap_err().contains("cannot run on cpus 1023"));
     }
 }

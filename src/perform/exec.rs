@@ -20,8 +20,9 @@ use crate::perform::{affinity, invoker, os};
 /// Name of the hidden subcommand.
 pub const SUBCOMMAND: &str = "__exec";
 
-/// The line said right before the program is executed; the end of the conversation after it means that it runs.
-pub(super) const EXEC_READY: &str = "exec ready";
+/// How the line begins that is said right before the program is executed; the end of the conversation after it means that it
+/// runs. The highest memory of the trampoline in bytes follows: the kernel counts it as the program's.
+pub(super) const EXEC_READY: &str = "exec ready ";
 
 /// How the line begins that says why the program could not be executed.
 pub(super) const EXEC_FAILED: &str = "exec failed: ";
@@ -155,7 +156,7 @@ fn become_program(flags: ParentFlags, conversation: &mut File) -> Result<std::co
         ExecStdin::Null => {
             let null = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
             rustix::stdio::dup2_stdin(null).map_err(|error| format!("/dev/null: {error}"))?;
-            let ready = conversation.write_all(format!("{EXEC_READY}\n").as_bytes());
+            let ready = conversation.write_all(format!("{EXEC_READY}{}\n", os::peak_memory()).as_bytes());
             ready.map_err(|error| format!("the harness does not listen: {error}"))?;
         }
         // A worker says `Hello` itself.

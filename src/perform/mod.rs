@@ -66,7 +66,7 @@ mod debugger;
 
 mod gdb_observer;
 
-mod programs;
+pub mod programs;
 
 mod artifacts;
 

@@ -44,6 +44,17 @@ pub(super) fn try_reap(pid: Pid) -> io::Result<Option<Reaped>> {
     }
 }
 
+/// The highest resident memory of this process so far, in bytes, that of what it was before an `exec` included.
+pub(super) fn peak_memory() -> u64 {
+    // SAFETY: all-zero bytes are a valid `rusage`, a plain C struct of integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live, writable value of the type that the call fills, and outlives it.
+    match unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) } {
+        0 => u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+        _ => 0,
+    }
+}
+
 /// Gives the calling thread, and those that it starts, the highest real-time priority: nothing but the kernel's own stop
 /// tasks and deadline tasks runs before it (sched(7)).
 ///

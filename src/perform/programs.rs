@@ -11,7 +11,7 @@ const SHEBANG_BYTES_MAX: u64 = 256;
 
 /// The file that `program` is for a process that starts in `cwd` with `path` as its `PATH`, as execvp(3) looks for it;
 /// none if nothing that may be executed is there.
-pub(super) fn find(program: &str, path: &str, cwd: &Path) -> Option<PathBuf> {
+pub fn find(program: &str, path: &str, cwd: &Path) -> Option<PathBuf> {
     let is_program =
         |file: &PathBuf| file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
     if program.contains('/') {

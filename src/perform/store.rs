@@ -4,7 +4,7 @@
 //! Nothing here deletes anything.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,12 +56,14 @@ pub enum StoreError {
     #[error("results directory {}: not a directory", .0.display())]
     NotADirectory(PathBuf),
     /// Another process holds a lock.
-    #[error("{what} is held by another jetfault ({})", path.display())]
+    #[error("{what} is held by another jetfault ({}{holder})", path.display())]
     Held {
         /// What it holds.
         what: &'static str,
         /// The lock file.
         path: PathBuf,
+        /// Who holds it, after a semicolon; empty if nobody knows.
+        holder: String,
     },
     /// An effect failed.
     #[error(transparent)]
@@ -119,7 +121,7 @@ impl ResultsDir {
     /// # Errors
     /// If another process holds it, or the lock file cannot be made.
     pub fn lock(&self) -> Result<File, StoreError> {
-        lock("the results directory", &self.path.join(LOCK))
+        lock("the results directory", &self.path.join(LOCK), &self.path)
     }
 
     /// Whether a writer holds it, as far as `/proc/locks` tells. Trying the lock would tell too, and could make a writer
@@ -272,14 +274,14 @@ impl RunDir {
     }
 }
 
-/// Holds the machine for one run: two would spoil each other's position in boot.
+/// Holds the machine for one run in `results`: two would spoil each other's position in boot.
 ///
 /// # Errors
 /// If another process holds it, or no lock file can be made anywhere.
-pub fn lock_machine(dirs: &[PathBuf]) -> Result<File, StoreError> {
+pub fn lock_machine(dirs: &[PathBuf], results: &Path) -> Result<File, StoreError> {
     let mut last = None;
     for dir in dirs {
-        match lock("this machine", &dir.join("jetfault.lock")) {
+        match lock("this machine", &dir.join("jetfault.lock"), results) {
             Err(StoreError::Machine(error)) => last = Some(error),
             held_or_ours => return held_or_ours,
         }
@@ -287,7 +289,23 @@ pub fn lock_machine(dirs: &[PathBuf]) -> Result<File, StoreError> {
     Err(last.unwrap_or_else(|| MachineError::new("lock this machine", io::ErrorKind::NotFound.into())).into())
 }
 
-fn lock(what: &'static str, path: &Path) -> Result<File, StoreError> {
+/// The longest text of a lock file that is read.
+const HOLDER_BYTES_MAX: u64 = 8 * 1024;
+
+/// Who holds a lock, by what they wrote into its file; nothing if that is not there any more.
+fn holder(file: &File) -> String {
+    let mut text = String::new();
+    if file.take(HOLDER_BYTES_MAX).read_to_string(&mut text).is_err() {
+        return String::new();
+    }
+    let pid = text.strip_prefix("pid ").and_then(|text| text.split(' ').next()?.parse::<u32>().ok());
+    match pid.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
+        true => format!("; {}", text.trim_end()),
+        false => String::new(),
+    }
+}
+
+fn lock(what: &'static str, path: &Path, results: &Path) -> Result<File, StoreError> {
     // Readable by all, so that another user's run can find it held; the lock is on the file, not on its presence.
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o666).open(path);
     let file = match file {
@@ -296,8 +314,16 @@ fn lock(what: &'static str, path: &Path) -> Result<File, StoreError> {
     };
     let file = at("open the lock", path, file)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Held { what, path: path.to_path_buf() }),
+        Ok(()) => {
+            // For whoever finds it held; the lock is as good without. The file of another user may not be written.
+            let (pid, user) = (std::process::id(), rustix::process::getuid());
+            let words = format!("pid {pid} of user {}, results in {}\n", user.as_raw(), results.display());
+            let _ = file.set_len(0).and_then(|()| (&file).write_all(words.as_bytes()));
+            Ok(file)
+        }
+        Err(TryLockError::WouldBlock) => {
+            Err(StoreError::Held { what, path: path.to_path_buf(), holder: holder(&file) })
+        }
         Err(TryLockError::Error(error)) => Ok(at("lock", path, Err(error))?),
     }
 }

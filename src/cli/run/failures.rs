@@ -12,7 +12,7 @@ pub(super) fn store_failure(error: StoreError) -> Failure {
             Failure::new(Exit::Usage, error).hint("give a directory with --results, or move the file away")
         }
         StoreError::Held { .. } => Failure::new(Exit::Held, error)
-            .hint("two runs would spoil each other; `jetfault status` shows the other one"),
+            .hint("two runs would spoil each other; `jetfault status --results DIR` with the results directory of the other shows it"),
         StoreError::Machine(error) => {
             let hint = disk_trouble(&error.source);
             let failure = Failure::new(Exit::Unfit, error);

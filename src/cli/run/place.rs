@@ -72,7 +72,7 @@ pub(super) struct Locks {
 impl Locks {
     pub(super) fn take(results: &ResultsDir) -> Result<Self, Failure> {
         let _results = results.lock().map_err(store_failure)?;
-        Ok(Self { _results, _machine: lock_machine(&machine_dirs()).map_err(store_failure)? })
+        Ok(Self { _results, _machine: lock_machine(&machine_dirs(), results.path()).map_err(store_failure)? })
     }
 }
 

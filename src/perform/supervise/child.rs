@@ -116,6 +116,8 @@ pub struct Child {
     settle_since: Option<Instant>,
     /// The codes that are a success; empty for 0 alone.
     exit_codes: Vec<i32>,
+    /// The highest memory of what the child was before it became a program of the user's.
+    peak_before: Option<u64>,
     artifacts: Vec<String>,
     cwd: PathBuf,
     trial_dir: String,
@@ -170,6 +172,7 @@ impl Child {
             stage_since: born,
             settle_since: None,
             exit_codes,
+            peak_before: None,
             artifacts,
             cwd,
             trial_dir: launch.trial_dir.to_string_lossy().into_owned(),
@@ -458,7 +461,7 @@ impl Child {
             Ok(None) => return,
             Ok(Some(reaped)) => {
                 self.outcome.exit = exit(reaped.status);
-                self.outcome.peak_memory.host = reaped.peak_host;
+                self.outcome.peak_memory.host = own_peak(reaped.peak_host, self.peak_before);
             }
             Err(error) => self.not_started = Some(format!("its exit status was lost: {error}")),
         }
@@ -542,6 +545,14 @@ impl Drop for Child {
             self.family.signal_group(Signal::KILL);
         }
     }
+}
+
+/// The peak of a process, if it is its own: the kernel carries that of the process before an `exec` over, and what is not
+/// above it may be that. 0 is not known.
+fn own_peak(peak: u64, before: Option<u64>) -> u64 {
+    /// What the trampoline still takes after it said how much it had.
+    const ROOM: u64 = 1 << 20;
+    if before.is_some_and(|before| peak <= before + ROOM) { 0 } else { peak }
 }
 
 fn exit(status: ExitStatus) -> Exit {

@@ -91,8 +91,12 @@ impl Child {
                 match message.lines().find_map(|line| line.strip_prefix(EXEC_FAILED)) {
                     Some(reason) => self.not_started = Some(reason.to_owned()),
                     // `exec` closed it: from now on the child is the user's program.
-                    None if message.lines().any(|line| line == EXEC_READY) => self.run(),
-                    None => {}
+                    None => {
+                        if let Some(before) = message.lines().find_map(|line| line.strip_prefix(EXEC_READY)) {
+                            self.peak_before = before.parse().ok();
+                            self.run();
+                        }
+                    }
                 }
             }
         }

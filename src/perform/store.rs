@@ -300,7 +300,8 @@ fn holder(file: &File) -> String {
     }
     let pid = text.strip_prefix("pid ").and_then(|text| text.split(' ').next()?.parse::<u32>().ok());
     match pid.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
-        true => format!("; {}", text.trim_end()),
+        // Whoever wrote it may be another user, and it goes to a terminal.
+        true => format!("; {}", text.trim_end().replace(char::is_control, "?")),
         false => String::new(),
     }
 }

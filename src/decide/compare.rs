@@ -30,7 +30,9 @@ mod words;
 
 pub use covariates::{COVARIATES_SCHEMA, Covariate, Covariates, covariates};
 pub use guard::{FactorCheck, Guarded, Separation, Standing, Stratum};
-pub use levels::{COMPARISONS_SCHEMA, Comparisons, Design, LevelError, compare_pairs, factor_of, levels_of, pairs};
+pub use levels::{
+    COMPARISONS_SCHEMA, Comparisons, Design, LevelError, compare_each, compare_pairs, factor_of, levels_of, pairs,
+};
 pub use needs::Need;
 pub use observation::{
     Block, CollectError, Collector, Counting, ORDER, Observation, RUN, RunUnderComparison, STATE, TEMPERATURE,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BinaryRow, Pool};
 use crate::decide::compare::{
-    Collector, Comparison, Conclusion, Design, Observation, RunUnderComparison, STATE, Standing, compare_pairs,
+    Collector, Comparison, Conclusion, Design, Observation, RunUnderComparison, STATE, Standing, compare_each,
     levels_of, pairs,
 };
 use crate::decide::report::percent;
@@ -159,7 +159,7 @@ fn compare_factors(claims: &mut Claims, factors: &[String], observations: &[Obse
         let Ok(mut pairs) = pairs(&levels, factor, None, baseline.as_deref()) else { continue };
         pairs.truncate(*manner.budget);
         *manner.budget -= pairs.len();
-        let (comparisons, _) = compare_pairs(observations, factor, &pairs, manner.design);
+        let comparisons = compare_each(observations, factor, &pairs, manner.design);
         for comparison in comparisons.iter().filter(|comparison| comparison.provenance == manner.provenance) {
             let pair = format!("{factor} ({} against {})", comparison.a.label, comparison.b.label);
             match comparison.conclusion {

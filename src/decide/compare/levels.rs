@@ -172,18 +172,37 @@ pub struct Design {
     pub peeked: bool,
 }
 
-/// Compares every pair within every provenance. With several pairs the p are adjusted by Holm.
+/// Compares every pair within every provenance. With several pairs the p are adjusted by Holm; beside them, where there
+/// is one provenance, the p of all levels having one rate.
 pub fn compare_pairs(
     observations: &[Observation],
     factor: &str,
     pairs: &[(String, String)],
     design: &Design,
 ) -> (Vec<Comparison>, Option<f64>) {
+    let all_levels_p = match (&provenances(observations)[..], pairs.len()) {
+        ([provenance], 2..) => all_levels_p(observations, factor, *provenance),
+        _ => None,
+    };
+    (compare_each(observations, factor, pairs, design), all_levels_p)
+}
+
+fn provenances(observations: &[Observation]) -> Vec<Provenance> {
     let mut provenances: Vec<Provenance> = observations.iter().map(|observation| observation.provenance).collect();
     provenances.sort();
     provenances.dedup();
+    provenances
+}
+
+/// The pairs alone: the test of all levels takes longer than all of them.
+pub fn compare_each(
+    observations: &[Observation],
+    factor: &str,
+    pairs: &[(String, String)],
+    design: &Design,
+) -> Vec<Comparison> {
     let mut comparisons = Vec::new();
-    for provenance in &provenances {
+    for provenance in &provenances(observations) {
         let question = |(a, b): &(String, String)| Question {
             factor: factor.to_owned(),
             a: a.clone(),
@@ -197,11 +216,7 @@ pub fn compare_pairs(
         adjust(&mut of_provenance);
         comparisons.extend(of_provenance);
     }
-    let all_levels_p = match (&provenances[..], pairs.len()) {
-        ([provenance], 2..) => all_levels_p(observations, factor, *provenance),
-        _ => None,
-    };
-    (comparisons, all_levels_p)
+    comparisons
 }
 
 fn adjust(comparisons: &mut [Comparison]) {

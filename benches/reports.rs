@@ -33,8 +33,7 @@ fn main() {
     let trials = fs::read_to_string(run.join("journal.jsonl")).unwrap().matches("\"judged\"").count();
     println!("{trials} trials; {USER} prints {} bytes of {HOSTILE:.9}", HOSTILE.len());
     println!("{:<8} {:>9} {:>10} {:>12}", "format", "time", "size", "peak memory");
-    for (format, limit) in
-        [("text", 1000), ("md", 200), ("json", 1000), ("csv", 1000), ("junit", 1000), ("html", 1000)]
+    for (format, limit) in [("text", 1000), ("md", 200), ("json", 1000), ("csv", 1000), ("junit", 1000), ("html", 1000)]
     {
         let cost = (0..TURNS).map(|_| measure(&run, format)).min_by_key(|cost| cost.time).unwrap();
         let (time, megabytes) = (cost.time.as_millis(), cost.bytes as f64 / 1e6);

@@ -171,7 +171,7 @@ pub enum Command {
         after_help = "Examples:\n  jetfault schema > matrix.schema.json\n  jetfault schema report > report.schema.json"
     )]
     Schema {
-        /// Of what
+        /// Of matrices or of reports
         #[arg(value_enum, default_value_t = SchemaOf::Matrix)]
         of: SchemaOf,
     },

@@ -58,7 +58,7 @@ fn thinned(samples: Vec<Sample>) -> Vec<Sample> {
     }
     let early = samples.len() - LAST;
     let wanted = SAMPLES_MAX - LAST;
-    let is_kept = |index: usize| index >= early || index * wanted / early != (index + 1) * wanted / early;
+    let is_kept = |index: usize| index >= early || index * wanted % early < wanted;
     samples.into_iter().enumerate().filter(|(index, _)| is_kept(*index)).map(|(_, sample)| sample).collect()
 }
 

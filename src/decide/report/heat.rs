@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_level_that_no_cell_has_alone_is_seen_among_others() {
         let plan = plan_of(
-            "[matrix]\nname = \"small\"\ndesign = \"list\"\n[workload]\nkind = \"linear4bit\"\n[shapes]\nA = [512, 1024]\n\
+            "[matrix]\nname = \"small\"\ntrials = 1\ndesign = \"list\"\n[workload]\nkind = \"linear4bit\"\n[shapes]\nA = [512, 1024]\n\
              [baseline]\nsequence = \"A\"\n[[cell]]\n[[cell]]\nbatch = 4\nquant = \"fp4\"\n[[cell]]\nbatch = 8\nquant = \"fp4\"\n",
         );
         let agenda = agenda_of(&plan, &[]);

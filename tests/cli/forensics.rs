@@ -4,12 +4,14 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::bad_input::on_a_small_disk;
 use crate::bench::{Bench, HARNESS, Said};
 use crate::commands::{detail, judged, matrix, only, run};
+use crate::needs;
 use crate::standins::standin;
 
 fn ending(kind: &str, sections: &str) -> String {
@@ -22,6 +24,15 @@ fn note<'r>(result: &'r Value, name: &str) -> &'r str {
 
 fn place(result: &Value) -> String {
     result["judgement"]["signature"]["place"].as_str().unwrap_or_else(|| panic!("no place: {result}")).to_owned()
+}
+
+/// Whether there is a gdb; without one `test` shows nothing of it and says so.
+fn has_gdb(test: &str) -> bool {
+    let gdb = Command::new("gdb").arg("--version").output();
+    if let Err(error) = &gdb {
+        needs::is_missing("gdb", test, &format!("gdb cannot be started ({error}); apt-get install gdb"));
+    }
+    gdb.is_ok()
 }
 
 /// Whether this system's kernel writes cores into files; another hands them to a program of its own.
@@ -110,7 +121,7 @@ fn no_core_is_written_into_memory_while_the_harness_watches() {
 fn run_untraceable(bench: &Bench, text: &str) -> Said {
     let file = bench.write("m.toml", text);
     let harness = bench.command(&["run", &file, "--allow-root-workload"]);
-    let mut command = std::process::Command::new(standin("forbid"));
+    let mut command = Command::new(standin("forbid"));
     command.arg(harness.get_program()).args(harness.get_args()).current_dir(bench.dir.path());
     for (name, value) in harness.get_envs() {
         match value {
@@ -127,6 +138,9 @@ fn where_tracing_is_forbidden_a_trial_is_void_with_the_reason_and_the_kernels_co
         ("core", "the child may not be traced (observer = \"core\"): Operation not permitted"),
         ("gdb", "gdb could not run it"),
     ] {
+        if observer == "gdb" && !has_gdb("where_tracing_is_forbidden") {
+            continue;
+        }
         let bench = Bench::new();
         run_untraceable(&bench, &ending("jump", &format!("[baseline]\nobserver = {observer:?}\n"))).ends(3);
         let (_, verdict, result) = judged(&bench).remove(0);
@@ -148,6 +162,9 @@ fn a_program_that_takes_another_user_crashes_as_any_other_whoever_watches() {
         return eprintln!("not run here: only root may make such a program");
     }
     for observer in ["none", "core", "gdb"] {
+        if observer == "gdb" && !has_gdb("a_program_that_takes_another_user") {
+            continue;
+        }
         let bench = Bench::new();
         let program = bench.path("taking");
         fs::copy(standin("endings"), &program).unwrap();
@@ -171,7 +188,7 @@ fn a_tracer_without_the_right_to_it_says_that_a_program_kept_its_user() {
     let file =
         bench.write("m.toml", &matrix(&format!("argv = [{program:?}, \"good\"]"), "[baseline]\nobserver = \"core\"\n"));
     let harness = bench.command(&["run", &file]);
-    let mut command = std::process::Command::new("setpriv");
+    let mut command = Command::new("setpriv");
     if rustix::process::geteuid().is_root() {
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     }
@@ -199,6 +216,9 @@ fn a_program_that_fills_the_disk_stops_the_run_which_goes_on_when_there_is_space
 
 #[test]
 fn a_command_runs_under_gdb_as_without_it() {
+    if !has_gdb("a_command_runs_under_gdb_as_without_it") {
+        return;
+    }
     let bench = Bench::new();
     let echo = r#"echo "it's $0 $1 $#"; echo aside >&2; env | grep -c -e '^LINES=' -e '^COLUMNS='; exit 3"#;
     let argv = format!("argv = [\"sh\", \"-c\", {echo:?}, \"a  b\", \"$HOME;*\"]\nexit_codes = [3]");
@@ -213,6 +233,9 @@ fn a_command_runs_under_gdb_as_without_it() {
 
 #[test]
 fn a_crash_under_gdb_has_the_place_that_a_tracer_sees() {
+    if !has_gdb("a_crash_under_gdb_has_the_place_that_a_tracer_sees") {
+        return;
+    }
     for kind in ["free-twice", "handler", "jump"] {
         let bench = Bench::new();
         run(&bench, &ending(kind, "[baseline]\nobserver = \"core\"\n[axes]\nobserver = [\"gdb\"]\n"), &[]).ends(1);
@@ -228,6 +251,9 @@ fn a_crash_under_gdb_has_the_place_that_a_tracer_sees() {
 
 #[test]
 fn a_hang_under_gdb_is_looked_at_and_ended() {
+    if !has_gdb("a_hang_under_gdb_is_looked_at_and_ended") {
+        return;
+    }
     let bench = Bench::new();
     let text = ending("silent", "[baseline]\nobserver = \"gdb\"\n").replace("30s", "6s");
     run(&bench, &text, &[]).ends(1);
@@ -253,6 +279,9 @@ fn without_gdb_such_a_trial_is_void_and_a_plan_says_so() {
 
 #[test]
 fn a_program_that_is_not_there_is_told_as_such_under_gdb_too() {
+    if !has_gdb("a_program_that_is_not_there_is_told_as_such_under_gdb_too") {
+        return;
+    }
     let bench = Bench::new();
     run(&bench, &matrix("argv = [\"no-such-program\"]", "[baseline]\nobserver = \"gdb\"\n"), &[]).ends(3);
     let (_, verdict, result) = judged(&bench).remove(0);

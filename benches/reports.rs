@@ -31,6 +31,7 @@ fn main() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let run = constructed::make(dir.path(), "large", &Shape { trials: TRIALS, files: 600, warmed_faults: 5 });
     let trials = fs::read_to_string(run.join("journal.jsonl")).unwrap().matches("\"judged\"").count();
+    assert!(trials >= 10_000, "the constructed run ended after {trials} trials: a limit of its board");
     println!("{trials} trials; {USER} prints {} bytes of {HOSTILE:.9}", HOSTILE.len());
     println!("{:<8} {:>9} {:>10} {:>12}", "format", "time", "size", "peak memory");
     for (format, limit) in [("text", 1000), ("md", 200), ("json", 1000), ("csv", 1000), ("junit", 1000), ("html", 1000)]

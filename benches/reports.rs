@@ -29,7 +29,11 @@ struct Cost {
 
 fn main() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let run = constructed::make(dir.path(), "large", &Shape { trials: TRIALS, files: 600, warmed_faults: 5 });
+    let run = constructed::make(
+        dir.path(),
+        "large",
+        &Shape { trials: TRIALS, files: 600, warmed_faults: 5, max_boots: Some(1_000_000) },
+    );
     let trials = fs::read_to_string(run.join("journal.jsonl")).unwrap().matches("\"judged\"").count();
     assert!(trials >= 10_000, "the constructed run ended after {trials} trials: a limit of its board");
     println!("{trials} trials; {USER} prints {} bytes of {HOSTILE:.9}", HOSTILE.len());

@@ -85,6 +85,18 @@ pub(super) fn counted(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
+/// What must be said of a cell beside its rate, in files that are passed on.
+fn beside_the_rate(cell: &CellReport) -> Vec<String> {
+    let mut words: Vec<String> = surprise(cell).into_iter().collect();
+    words.extend(cell.short.as_ref().map(|short| format!("short: {} of {}", short.counted, short.wanted)));
+    words.extend(cell.excluded.iter().map(|(verdict, count)| format!("{count} {verdict} excluded")));
+    let uncounted = &cell.uncounted;
+    if uncounted.trials > 0 {
+        words.push(format!("{} uncounted, {} with a fault", uncounted.trials, uncounted.faults));
+    }
+    words
+}
+
 /// What was expected of a cell, if it came otherwise.
 fn surprise(cell: &CellReport) -> Option<String> {
     use crate::decide::report::Met;

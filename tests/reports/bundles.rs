@@ -115,7 +115,8 @@ fn what_is_no_bundle_is_refused_with_words() {
 #[test]
 fn a_full_bundle_keeps_the_journal_and_says_what_stayed_behind() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let run = constructed::make(dir.path(), "large", &Shape { trials: 2, files: 30, warmed_faults: 0 });
+    let run =
+        constructed::make(dir.path(), "large", &Shape { trials: 2, files: 30, warmed_faults: 0, max_boots: None });
     // What cannot be made smaller: sixteen pseudo-random letters a byte of room.
     let mut noise = 88_172_645_463_325_252_u64;
     let mut line = || {

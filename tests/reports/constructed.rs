@@ -43,10 +43,12 @@ pub(crate) struct Shape {
     pub(crate) files: usize,
     /// How often the warmed cell faults, in per cent.
     pub(crate) warmed_faults: u32,
+    /// The most boots, where the limit of a plan that needs none is too low.
+    pub(crate) max_boots: Option<u32>,
 }
 
 /// A matrix with every kind of axis; labels and notes hold what might be taken for mark-up.
-pub(crate) fn matrix(name: &str, trials: u32) -> String {
+pub(crate) fn matrix(name: &str, trials: u32, max_boots: Option<u32>) -> String {
     format!(
         "[matrix]\nname = \"{name}\"\ntrials = {trials}\nseed = 1936\n[workload]\nkind = \"linear4bit\"\ntimeout = \"10m\"\n\
          [shapes]\nA = [4096, 32768]\nB = [4096, 128256]\nC = [3584, 152064]\n\
@@ -54,13 +56,14 @@ pub(crate) fn matrix(name: &str, trials: u32) -> String {
          [axes]\nsequence = [\"ACB\", \"CBA\", \"AB\"]\nhygiene = [\"each\", \"after:A\"]\nbatch = [2, 8]\nquant = [\"fp4\"]\n\
          storage = [\"uint8\"]\nwarmup = [\"256x256\"]\n\
          [[expect]]\ncell = {{ warmup = \"256x256\" }}\nverdict = \"pass\"\n\
-         [controls.alone]\ncell = {{ sequence = \"C\" }}\nverdict = \"pass\"\nshows = \"the largest <b>layer</b> alone\"\n"
+         [controls.alone]\ncell = {{ sequence = \"C\" }}\nverdict = \"pass\"\nshows = \"the largest <b>layer</b> alone\"\n{}",
+        max_boots.map(|boots| format!("[safety]\nmax_boots = {boots}\nexpires = \"30d\"\n")).unwrap_or_default()
     )
 }
 
 /// Makes the run `name` in `results`; gives its directory.
 pub(crate) fn make(results: &Path, name: &str, shape: &Shape) -> PathBuf {
-    let text = matrix(name, shape.trials);
+    let text = matrix(name, shape.trials, shape.max_boots);
     let mut plan = expand(&parse(&text, "matrix.toml", &[]).unwrap(), &PlanOptions::default()).unwrap();
     plan.predict_with(predict);
     let dir = results.join(format!("{name}-001"));

@@ -135,7 +135,7 @@ fn names_are_replaced_unless_somebody_wants_them() {
 #[test]
 fn an_open_run_and_one_without_a_trial_have_reports() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let run = constructed::make(dir.path(), "small", &Shape { trials: 1, files: 0, warmed_faults: 0 });
+    let run = constructed::make(dir.path(), "small", &Shape { trials: 1, files: 0, warmed_faults: 0, max_boots: None });
     let journal = fs::read_to_string(run.join("journal.jsonl")).unwrap();
     for lines in [0, 1, 2, 12] {
         let part: String = journal.split_inclusive('\n').take(lines).collect();
@@ -157,7 +157,8 @@ fn an_open_run_and_one_without_a_trial_have_reports() {
 #[test]
 fn two_runs_of_the_same_cells_are_compared_side_by_side() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let after = constructed::make(dir.path(), "after", &Shape { trials: 9, files: 0, warmed_faults: 60 });
+    let after =
+        constructed::make(dir.path(), "after", &Shape { trials: 9, files: 0, warmed_faults: 60, max_boots: None });
     let arguments = ["compare", RUN.1.to_str().unwrap(), after.to_str().unwrap(), "--axis", "run"];
     let output = jetfault(&[&arguments[..], &["--signature", "reboot", "--format", "html"]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));

@@ -14,7 +14,8 @@ use constructed::Shape;
 /// The run that the tests look at, made once.
 static RUN: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let run = constructed::make(dir.path(), "board", &Shape { trials: 9, files: 120, warmed_faults: 0 });
+    let run =
+        constructed::make(dir.path(), "board", &Shape { trials: 9, files: 120, warmed_faults: 0, max_boots: None });
     (dir, run)
 });
 

@@ -7,7 +7,7 @@ use super::style::{Colour, Style, wrap};
 use super::table::{Align, Row, elastic, fixed, table};
 use super::{counted, one_line, source};
 use crate::decide::compare::{
-    ALPHA, Comparison, Comparisons, Conclusion, Covariate, Covariates, FactorCheck, Need, Standing, Stratum, p_words,
+    ALPHA, Comparison, Comparisons, Covariate, Covariates, FactorCheck, Need, Standing, Stratum, p_words,
 };
 
 /// The most strata that are listed.
@@ -38,17 +38,7 @@ fn text(out: &mut String, comparison: &Comparison, style: &Style) {
     let mark = source(comparison.provenance).map(|source| format!("{source}: ")).unwrap_or_default();
     let mut head = String::new();
     wrap(&mut head, "", &one_line(&format!("{mark}{}", comparison.headline)), style.columns());
-    let colour = match comparison.conclusion {
-        Conclusion::Established => Colour::Red,
-        Conclusion::NoData
-        | Conclusion::Confounded
-        | Conclusion::UnknownFactor
-        | Conclusion::Underpowered
-        | Conclusion::Uninformative
-        | Conclusion::OrderConfounded
-        | Conclusion::Suggestive
-        | Conclusion::NotShown => Colour::Yellow,
-    };
+    let colour = if comparison.conclusion.is_decided() { Colour::Red } else { Colour::Yellow };
     for line in head.lines() {
         let _ = writeln!(out, "{}", style.paint(colour, line));
     }

@@ -7,7 +7,7 @@ use super::super::{one_line, source};
 use super::glyph::tone;
 use super::plots::{strip, strip_scale};
 use super::{Frame, without_controls};
-use crate::decide::compare::{Comparison, Comparisons, Conclusion, Level, Stratum, p_words};
+use crate::decide::compare::{Comparison, Comparisons, Level, Stratum, p_words};
 use crate::decide::report::Rate;
 use crate::decide::stats::{Counts, Method};
 use crate::model::verdict::Counted;
@@ -81,17 +81,7 @@ fn view(comparison: &Comparison, veil: &mut Veil) -> ComparisonView {
     let mark = source(comparison.provenance).map(|source| format!("{source}: ")).unwrap_or_default();
     let mut words = |text: String| veil.text(&one_line(&text));
     ComparisonView {
-        tone: match comparison.conclusion {
-            Conclusion::Established => tone(Counted::Fault),
-            Conclusion::NoData
-            | Conclusion::Confounded
-            | Conclusion::UnknownFactor
-            | Conclusion::Underpowered
-            | Conclusion::Uninformative
-            | Conclusion::OrderConfounded
-            | Conclusion::Suggestive
-            | Conclusion::NotShown => tone(Counted::Excluded),
-        },
+        tone: tone(if comparison.conclusion.is_decided() { Counted::Fault } else { Counted::Excluded }),
         conclusion: comparison.conclusion.as_str(),
         headline: words(format!("{mark}{}", comparison.headline)),
         tests: words(test_words(comparison)),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::report::{chosen, reasons};
-use super::super::{counted, duration, megabytes, peak_megabytes, source, surprise};
+use super::super::{beside_the_rate, counted, duration, megabytes, peak_megabytes, source};
 use super::glyph::{UNTESTED, shade, shape, tone};
 use super::plots::{strip, strip_scale};
 use crate::cli::dossier::Dossier;
@@ -241,14 +241,7 @@ fn notes(cell: &CellReport, sampled: Option<&Sampled>) -> String {
         notes.extend(source(sampled.provenance).map(str::to_owned));
         notes.extend(sampled.faults.iter().map(|(verdict, count)| format!("{count} {verdict}")));
     }
-    notes.extend(surprise(cell));
-    if let Some(short) = &cell.short {
-        notes.push(format!("short: {} of {}", short.counted, short.wanted));
-    }
-    notes.extend(cell.excluded.iter().map(|(verdict, count)| format!("{count} {verdict} excluded")));
-    if cell.uncounted.trials > 0 {
-        notes.push(format!("{} uncounted, {} with a fault", cell.uncounted.trials, cell.uncounted.faults));
-    }
+    notes.extend(beside_the_rate(cell));
     notes.join(", ")
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use super::Issue;
 use crate::cli::render::markdown::Safe;
 use crate::cli::render::report::{chosen, reasons, signature_words, standing};
-use crate::cli::render::{counted, cut, duration, megabytes, peak_megabytes, source, surprise};
+use crate::cli::render::{beside_the_rate, counted, cut, duration, megabytes, peak_megabytes, source};
 use crate::decide::brief::{Line, StageTimes};
 use crate::decide::hypotheses::Hypothesis;
 use crate::decide::report::{CellReport, Durations, Report, Sampled};
@@ -192,14 +192,7 @@ fn peak(cell: &CellReport, sampled: Option<&Sampled>) -> String {
 fn notes(cell: &CellReport, sampled: Option<&Sampled>) -> String {
     let mut notes: Vec<String> = Vec::new();
     notes.extend(sampled.and_then(|sampled| source(sampled.provenance)).map(|source| format!("*{source}*")));
-    notes.extend(surprise(cell));
-    if let Some(short) = &cell.short {
-        notes.push(format!("short: {} of {}", short.counted, short.wanted));
-    }
-    notes.extend(cell.excluded.iter().map(|(verdict, count)| format!("{count} {verdict} excluded")));
-    if cell.uncounted.trials > 0 {
-        notes.push(format!("{} uncounted, {} with a fault", cell.uncounted.trials, cell.uncounted.faults));
-    }
+    notes.extend(beside_the_rate(cell));
     notes.join(", ")
 }
 

@@ -6,6 +6,8 @@ mod detach;
 
 mod failures;
 
+mod part;
+
 mod permissions;
 
 mod place;
@@ -26,39 +28,34 @@ use signal_hook::flag;
 
 use crate::cli::args::{AllowArgs, BootArgs, DataFormat, Global, ResumeArgs, RunArgs};
 use crate::cli::boots::Boots;
-use crate::cli::campaign::{self, Next, Workshop};
+use crate::cli::campaign;
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::locate::{self, MatrixSource};
 use crate::cli::nightly;
 use crate::cli::output;
 use crate::cli::plan::make_plan;
-use crate::cli::prepare::prepare;
-use crate::cli::progress::{Loudness, Progress};
 use crate::cli::read;
 use crate::decide::classify::signal_name;
 use crate::decide::plan::Plan;
-use crate::decide::run::Phase;
 use crate::decide::start_state::{Known, obstacles, start_state};
 use crate::model::board::RebootBy;
 use crate::model::evidence::Fact;
 use crate::model::ids::{BootId, ContentDigest, DeviceId};
-use crate::model::journal::{Event, Launcher, Opened, Persistence, SetChanged};
+use crate::model::journal::{Event, Opened, Persistence};
 use crate::model::settings::Start;
 use crate::model::start_state::TraceSources;
 use crate::perform::boot::{AtBoot, KERNEL_WORD, Trouble, hold_of, is_switched_off, release};
 use crate::perform::host::{MachineFacts, Sysroot};
 use crate::perform::invoker;
 use crate::perform::journal::last_record;
-use crate::perform::linux::{Linux, Setting};
 use crate::perform::machine::StopRequest;
-use crate::perform::runner::{Circumstances, Ended, RunError, Runner};
-use crate::perform::settings::{Reach, Tools};
+use crate::perform::runner::Ended;
 use crate::perform::start_state::{UsedMark, traces};
 use crate::perform::store::{FirstFiles, ResultsDir, RunDir, names};
 
-use self::agenda::{agenda, provenance};
 use self::failures::store_failure;
+use self::part::{Carriage, Part};
 use self::place::{Found, Locks, find, open_results};
 
 pub use self::failures::run_failure;
@@ -350,16 +347,6 @@ fn carry_on(carried: Carried<'_>, first: Option<Opened>, manner: Manner<'_>, glo
     conclude(run, ended, &boots, format, global)
 }
 
-/// How far a part of a run came.
-enum Carriage {
-    /// To an end.
-    Ended(Ended),
-    /// To a question, which was answered: the plan must be read again.
-    Asked,
-    /// The run is open, and another process is to carry it on.
-    Served,
-}
-
 /// The versions on which results depend are those with which the run began: other ones are another board.
 fn check_software(run: &RunDir, sysroot: &Sysroot) -> Result<(), Failure> {
     let began = run.read(names::MACHINE).ok().and_then(|json| serde_json::from_slice::<MachineFacts>(&json).ok());
@@ -373,133 +360,6 @@ fn check_software(run: &RunDir, sysroot: &Sysroot) -> Result<(), Failure> {
         Some(words) => Err(Failure::words(Exit::Usage, words)
             .hint("put the old one back, or measure the new one in a run of its own: `jetfault run --new`")),
     }
-}
-
-/// What a run is carried on with, as long as its plan stays the same.
-struct Part<'a> {
-    results: &'a ResultsDir,
-    run: &'a RunDir,
-    opened: Opened,
-    here: BootId,
-    harness: Harness,
-    used: UsedMark,
-    boots: Boots,
-    start: StartedBy,
-    at_boot: Option<Rc<RefCell<AtBoot>>>,
-    signal: Arc<AtomicUsize>,
-    /// Whether this is not the first part.
-    is_asked_for: bool,
-    /// Whether the campaign has its answer: no further trial is added.
-    is_over: bool,
-}
-
-impl Part<'_> {
-    /// Carries the run on to its end, or until the plan must be read again.
-    fn carry(&mut self, plan: &Plan, global: &Global) -> Result<Carriage, Failure> {
-        let (run, opened) = (self.run, &self.opened);
-        let sysroot = Sysroot::new(global.sysroot.clone());
-        let tools = Tools::new(&plan.tools, &opened.matrix_dir, &sysroot);
-        let keep = run.file(names::SETTINGS);
-        let mut agenda = agenda(
-            plan,
-            opened,
-            Reach { sysroot: &sysroot, tools: &tools, keep: &keep, boot: &self.here },
-            &self.boots,
-        );
-        agenda.open_ended &= !self.is_over;
-        let circumstances = Circumstances {
-            here: self.here.clone(),
-            device: opened.device.clone(),
-            launcher: launcher(self.start),
-            provenance: plan.all_cells().map(|cell| provenance(cell, opened)).collect(),
-        };
-        let revisions = match plan.campaign.as_deref() {
-            Some(asked) => campaign::cache(self.results, &campaign::matrix(run, plan)?, asked),
-            None => None,
-        };
-        let (prepared, made) = prepare(self.results, run, plan, (opened, &self.harness.path, &self.signal), global)?;
-        let setting = Setting {
-            sysroot,
-            here: self.here.clone(),
-            tools,
-            prepared,
-            used: self.used.clone(),
-            revisions,
-            at_boot: self.at_boot.clone(),
-            rebooter: self.boots.rebooter(),
-            invoker: opened.invoker.clone(),
-            matrix_dir: opened.matrix_dir.clone(),
-            script: opened.script.clone(),
-            harness: self.harness.path.clone(),
-            signal: self.signal.clone(),
-        };
-        let failed = |error| run_failure(run, error);
-        let mut progress = Progress::new(plan, loudness(global));
-        let mut machine = Linux::new(run, self.results, plan, setting).or_fail(Exit::Unfit)?;
-        let mut runner = Runner::open(&mut machine, &agenda, circumstances, &mut progress).map_err(failed)?;
-        if !self.is_asked_for {
-            self.is_asked_for = true;
-            greet(&mut runner, run, opened, &self.harness, global).map_err(failed)?;
-        }
-        made.into_iter().try_for_each(|made| runner.note(Event::Set(made.into()))).map_err(failed)?;
-        let is_closed = matches!(runner.state().phase, Phase::Closed(_));
-        let is_left = match self.start {
-            StartedBy::Person => self.boots.are_served(),
-            StartedBy::PersonWhoLeaves => true,
-            StartedBy::Unit | StartedBy::Boot | StartedBy::Stop => false,
-        };
-        if is_left && !is_closed {
-            return Ok(Carriage::Served);
-        }
-        match (runner.run().map_err(failed)?, plan.campaign.as_deref()) {
-            (Ended::Asking, Some(asked)) => {
-                match campaign::next(run, plan, asked, global)? {
-                    Next::Over => self.is_over = true,
-                    Next::Extend(extended) => runner.hand_over(extended).map_err(failed)?,
-                    Next::Prepare(revision) => {
-                        let workshop = Workshop { run, results: self.results, opened, signal: &self.signal };
-                        let prepared = campaign::prepare(&workshop, plan, &revision)?;
-                        runner.note(Event::Hooked(prepared)).map_err(failed)?;
-                    }
-                }
-                Ok(Carriage::Asked)
-            }
-            (Ended::Asking, None) => {
-                // A night adds trials where a fault is to be confirmed.
-                let confirming = match plan.nightly.as_deref() {
-                    Some(tonight) => nightly::next(run, tonight, global)?,
-                    None => None,
-                };
-                match confirming {
-                    Some(extended) => runner.hand_over(extended).map_err(failed)?,
-                    None => self.is_over = true,
-                }
-                Ok(Carriage::Asked)
-            }
-            (ended, _) => Ok(Carriage::Ended(ended)),
-        }
-    }
-}
-
-/// Opens the run, or says how it is found.
-fn greet(
-    runner: &mut Runner<'_>,
-    run: &RunDir,
-    opened: &Opened,
-    harness: &Harness,
-    global: &Global,
-) -> Result<(), RunError> {
-    let is_closed = matches!(runner.state().phase, Phase::Closed(_));
-    if is_closed && !global.quiet {
-        output::say(format_args!("{} is complete: nothing is repeated (--new opens another run)", run.id));
-    }
-    if runner.state().opened.is_none() {
-        runner.begin(opened.clone())?;
-    } else if opened.binary != harness.digest && !is_closed {
-        let (old, new) = (opened.binary.to_string(), harness.digest.to_string());
-        runner.note(Event::Set(SetChanged { what: "binary".into(), old, new }))?;
-    }
-    Ok(())
 }
 
 /// Prints what a run found; returns the exit code that its results have.
@@ -571,25 +431,6 @@ fn say_what_is_against_cold(sysroot: &Sysroot, used: &UsedMark, here: &BootId) {
     if !start.is_cold() {
         let words = start.because.join("; ");
         output::say(format_args!("warning: this boot does not pass for cold ({}): {words}", start.cold));
-    }
-}
-
-fn launcher(start: StartedBy) -> Launcher {
-    if matches!(start, StartedBy::Boot | StartedBy::Unit) {
-        return Launcher::Service;
-    }
-    match (env::var_os("CI"), env::var_os("SSH_CONNECTION")) {
-        (Some(_), _) => Launcher::Ci,
-        (None, Some(_)) => Launcher::Ssh,
-        (None, None) => Launcher::Shell,
-    }
-}
-
-fn loudness(global: &Global) -> Loudness {
-    match (global.quiet, global.verbose) {
-        (true, _) => Loudness::Quiet,
-        (false, 0) => Loudness::Normal,
-        (false, _) => Loudness::Verbose,
     }
 }
 

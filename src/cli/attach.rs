@@ -12,7 +12,7 @@ use crate::cli::{locate, output, read, render};
 use crate::decide::follow::FollowFold;
 use crate::model::frame::{FRAME_SCHEMA, FollowEnd, Frame};
 use crate::model::ids::BootId;
-use crate::perform::boot::{Trouble, UnitDir};
+use crate::perform::boot::{Trouble, UnitDir, last_words};
 use crate::perform::follow::Follower;
 use crate::perform::host::{self, Sysroot};
 use crate::perform::runner::RunError;
@@ -45,12 +45,17 @@ pub fn attach(args: &AttachArgs, global: &Global) -> Outcome {
         FollowEnd::Closed => {}
         FollowEnd::Paused => output::say(format_args!("{0} rests: `jetfault resume {0}` goes on", run.id)),
         FollowEnd::Deserted => {
-            let trouble = Trouble::new(&machine_dirs()).of(&run.path).map(|words| format!(" ({words})"));
-            let trouble = trouble.unwrap_or_default();
-            output::say(format_args!("nobody works on {0}{trouble}: `jetfault resume {0}` goes on", run.id));
+            output::say(format_args!("{}: `jetfault resume {}` goes on", deserted_words(&run), run.id));
         }
     }
     Ok(exit)
+}
+
+/// That nobody works on `run`, and why as far as that is told.
+fn deserted_words(run: &RunDir) -> String {
+    let why = Trouble::new(&machine_dirs()).of(&run.path).or_else(|| last_words(&run.path));
+    let why = why.map(|words| format!(" ({})", render::one_line(&words))).unwrap_or_default();
+    format!("nobody works on {}{why}", run.id)
 }
 
 /// Follows `run` until nothing more comes by itself; nothing if nobody listens any more.
@@ -130,7 +135,10 @@ impl Teller<'_> {
 
     fn end(&mut self, follower: &Follower, fold: &FollowFold<'_>, end: FollowEnd) -> Result<(), Failure> {
         match self.frames {
-            true => self.write(Frame { end: Some(end), ..self.frame(follower.seq(), fold)? }),
+            true => {
+                let say = (end == FollowEnd::Deserted).then(|| deserted_words(self.run));
+                self.write(Frame { say, end: Some(end), ..self.frame(follower.seq(), fold)? })
+            }
             false => Ok(()),
         }
     }

@@ -102,6 +102,18 @@ fn a_run_that_nobody_works_on_is_not_followed_for_ever() {
 }
 
 #[test]
+fn a_follower_is_told_why_a_detached_run_ended() {
+    let bench = Bench::new();
+    // Something else stands where trials are kept: what cannot be recorded is not run.
+    detach(&bench, 30, 300);
+    bench.await_journal("away-001", |journal| journal.contains("\"judged\""));
+    let holder = bench.results().join("away-001/trials");
+    std::fs::rename(&holder, bench.path("trials-elsewhere")).unwrap();
+    std::fs::write(&holder, "in the way").unwrap();
+    bench.run(&["attach"]).fails(3, &["nobody works on away-001 (cannot ", "`jetfault resume away-001` goes on"]);
+}
+
+#[test]
 fn a_follower_whose_reader_is_gone_ends() {
     let bench = Bench::new();
     detach(&bench, 30, 300);

@@ -112,7 +112,8 @@ impl Follow<'_> {
         match end {
             FollowEnd::Closed => {}
             FollowEnd::Paused => say(self.board, &format!("its run rests; {hint}")),
-            FollowEnd::Deserted => say(self.board, &format!("nobody works on its run there; {hint}")),
+            // Why, it said itself.
+            FollowEnd::Deserted => say(self.board, hint),
         }
         exit_of(code)
     }

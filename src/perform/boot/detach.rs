@@ -5,8 +5,8 @@
 //! a user without its powers, can have. It decides nothing about the run: the process it starts is `jetfault resume`.
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -17,12 +17,19 @@ use super::unit::BOOTED;
 use crate::model::evidence::Fact;
 use crate::model::ids::RunId;
 use crate::perform::host::{Sysroot, run_briefly};
+use crate::perform::store::names;
 
 /// The name under which the binary is the process in the middle, which leaves the session and is not waited for.
 pub const DETACH_SUBCOMMAND: &str = "__detach";
 
 /// The file in a run's directory that keeps what a detached harness says, where systemd does not keep it.
 const LOG: &str = "detached.log";
+
+/// How much of its end is read for the error that ended it.
+const TAIL_BYTES: u64 = 4096;
+
+/// An error that ends a harness is said after its last record; a file system may keep times of a second.
+const SAME_TIME: Duration = Duration::from_secs(2);
 
 /// How long systemd may take to start a unit.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -129,9 +136,41 @@ pub fn leave(harness: &Path, arguments: &[OsString]) -> io::Result<()> {
     Command::new(harness).args(arguments).stdin(Stdio::null()).stdout(said).stderr(log).spawn().map(drop)
 }
 
+/// The error with which what went on with the run in `run_dir` ended, if that is told and nothing was recorded since.
+pub fn last_words(run_dir: &Path) -> Option<String> {
+    let mut log = File::open(run_dir.join(LOG)).ok()?;
+    let modified = |meta: Metadata| meta.modified().ok();
+    let (told, recorded) =
+        (modified(log.metadata().ok()?)?, modified(fs::metadata(run_dir.join(names::JOURNAL)).ok()?)?);
+    if told + SAME_TIME < recorded {
+        return None;
+    }
+    let end = log.seek(SeekFrom::End(0)).ok()?;
+    log.seek(SeekFrom::Start(end.saturating_sub(TAIL_BYTES))).ok()?;
+    let mut tail = Vec::new();
+    log.take(TAIL_BYTES).read_to_end(&mut tail).ok()?;
+    let tail = String::from_utf8_lossy(&tail);
+    tail.lines().rev().find_map(|line| line.strip_prefix("error: ")).map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+
+    #[test]
+    fn an_error_is_told_until_something_is_recorded_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, journal) = (dir.path().join(LOG), dir.path().join(names::JOURNAL));
+        assert_eq!(last_words(dir.path()), None);
+        fs::write(&journal, "").unwrap();
+        fs::write(&log, "[1/6] a: pass\nerror: an old one\nerror: the disk is full\nhint: free some space\n").unwrap();
+        assert_eq!(last_words(dir.path()).unwrap(), "the disk is full");
+        let later = SystemTime::now() + Duration::from_secs(60);
+        File::options().append(true).open(&journal).unwrap().set_modified(later).unwrap();
+        assert_eq!(last_words(dir.path()), None);
+    }
 
     #[test]
     fn the_unit_runs_resume_and_goes_when_it_ends() {

@@ -17,7 +17,7 @@ use crate::perform::files::write_replaceably;
 use crate::perform::host::Sysroot;
 
 pub use conduct::{AtBoot, hold_of, is_switched_off, release};
-pub use detach::{DETACH_SUBCOMMAND, DetachError, Detached, leave};
+pub use detach::{DETACH_SUBCOMMAND, DetachError, Detached, last_words, leave};
 pub use reboot::Rebooter;
 pub use unit::{Unit, UnitDir, UnitError};
 

@@ -67,6 +67,31 @@ pub(super) struct ExecRequest {
     pub(super) aslr: Aslr,
 }
 
+impl ExecRequest {
+    /// The request as it is written: its length in bytes, little-endian in four, then JSON.
+    ///
+    /// # Errors
+    /// If it is too long for the kernel, too.
+    pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        let json = serde_json::to_vec(self)?;
+        let length = u32::try_from(json.len()).map_err(io::Error::other)?;
+        Ok([&length.to_le_bytes()[..], &json].concat())
+    }
+
+    /// Reads exactly the request: what follows it belongs to the program.
+    fn read(conversation: &mut impl Read) -> io::Result<Self> {
+        let mut length = [0; 4];
+        conversation.read_exact(&mut length)?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > REQUEST_BYTES_MAX {
+            return Err(io::Error::other(format!("{length} bytes are beyond the limit of {REQUEST_BYTES_MAX}")));
+        }
+        let mut json = vec![0; length];
+        conversation.read_exact(&mut json)?;
+        serde_json::from_slice(&json).map_err(io::Error::from)
+    }
+}
+
 /// The flags that bind a re-entered binary to the parent that started it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ParentFlags {
@@ -74,8 +99,6 @@ pub struct ParentFlags {
     pub parent: Option<i32>,
     /// `--oom-score-adj N`: the score to return to.
     pub oom_score_adj: Option<i32>,
-    /// `--request-bytes N`: length of the request that comes first on standard input.
-    pub request_bytes: Option<usize>,
 }
 
 impl ParentFlags {
@@ -87,7 +110,6 @@ impl ParentFlags {
             match name.to_str() {
                 Some("--parent") => flags.parent = value.parse().ok(),
                 Some("--oom-score-adj") => flags.oom_score_adj = value.parse().ok(),
-                Some("--request-bytes") => flags.request_bytes = value.parse().ok(),
                 Some(_) | None => break,
             }
             args = rest;
@@ -140,7 +162,7 @@ fn take_conversation() -> io::Result<File> {
 }
 
 fn become_program(flags: ParentFlags, conversation: &mut File) -> Result<std::convert::Infallible, String> {
-    let request = read_request(flags, conversation).map_err(|error| format!("no request: {error}"))?;
+    let request = ExecRequest::read(conversation).map_err(|error| format!("no request: {error}"))?;
     let [program, args @ ..] = &request.argv[..] else { return Err("no program to run".into()) };
     request.identity.iter().try_for_each(take_limits)?;
     raise(&request.limits)?;
@@ -168,14 +190,6 @@ fn become_program(flags: ParentFlags, conversation: &mut File) -> Result<std::co
     limit(&request.limits)?;
     let error = command.exec();
     Err(format!("cannot execute {program:?}: {error}"))
-}
-
-/// Reads exactly the request: what follows it belongs to the program.
-fn read_request(flags: ParentFlags, conversation: &mut File) -> io::Result<ExecRequest> {
-    let length = flags.request_bytes.filter(|length| *length <= REQUEST_BYTES_MAX);
-    let mut line = vec![0; length.ok_or_else(|| io::Error::other("its length is missing or beyond the limit"))?];
-    conversation.read_exact(&mut line)?;
-    serde_json::from_slice(&line).map_err(io::Error::from)
 }
 
 /// The limits of the user's session. They come before the user: raising one may need root.
@@ -262,9 +276,9 @@ mod tests {
     #[test]
     fn flags_are_taken_from_the_front_only() {
         let args: Vec<OsString> =
-            ["--parent", "12", "--request-bytes", "34", "--script", "--parent"].map(OsString::from).into();
+            ["--parent", "12", "--oom-score-adj", "34", "--script", "--parent"].map(OsString::from).into();
         let (flags, rest) = ParentFlags::take(&args);
-        assert_eq!(flags, ParentFlags { parent: Some(12), oom_score_adj: None, request_bytes: Some(34) });
+        assert_eq!(flags, ParentFlags { parent: Some(12), oom_score_adj: Some(34) });
         assert_eq!(rest, &args[4..]);
     }
 

@@ -129,6 +129,8 @@ pub struct Supervisor {
     child_ended: SignalStream,
     /// The score that children return to, once the harness protected itself.
     oom_score_adj: Option<i32>,
+    /// What the child of the next trial is made of.
+    spare: Option<spawn::Spare>,
 }
 
 impl Supervisor {
@@ -144,7 +146,7 @@ impl Supervisor {
             signal(SignalKind::child())?
         };
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        Ok(Self { harness, runtime, child_ended, oom_score_adj: None })
+        Ok(Self { harness, runtime, child_ended, oom_score_adj: None, spare: None })
     }
 
     /// Protects this process, not its children, from the out-of-memory killer.
@@ -158,6 +160,15 @@ impl Supervisor {
         std::fs::write(SCORE, PROTECTED_OOM_SCORE_ADJ.to_string())?;
         self.oom_score_adj = Some(before);
         Ok(())
+    }
+
+    /// Does ahead what the child of the next trial costs before it is told what to become: a process of this binary is
+    /// started, which waits for its request and ends with us. Nothing of the trial is started.
+    pub fn expect_child(&mut self) {
+        if self.spare.is_none() {
+            // Where it fails here it fails where the child is started, which says so.
+            self.spare = spawn::Spare::new(&self.harness).ok();
+        }
     }
 
     /// Starts the child of a trial whose start is on the disk.
@@ -174,7 +185,8 @@ impl Supervisor {
             return Err(StartError::OtherTrial { started: trial.clone(), requested: request.trial.clone() });
         }
         let mark = processes::mark_of(launch.run, trial);
-        self.start_marked(mark, launch)
+        let spare = self.spare.take();
+        self.start_marked(mark, launch, spare)
     }
 
     /// Starts a program beside the trials' own. Its processes are a family of their own.
@@ -182,14 +194,19 @@ impl Supervisor {
     /// # Errors
     /// See [`StartError`].
     pub fn start_aside(&mut self, mark: &SideMark, launch: Launch<'_>) -> Result<Child, StartError> {
-        self.start_marked(mark.0.clone(), launch)
+        self.start_marked(mark.0.clone(), launch, None)
     }
 
-    fn start_marked(&mut self, mark: String, launch: Launch<'_>) -> Result<Child, StartError> {
+    fn start_marked(
+        &mut self,
+        mark: String,
+        launch: Launch<'_>,
+        spare: Option<spawn::Spare>,
+    ) -> Result<Child, StartError> {
         let before = family::Family::children_before();
         let origin = spawn::Origin { harness: &self.harness, oom_score_adj: self.oom_score_adj, mark: &mark };
         let born = Instant::now();
-        let newborn = spawn::spawn(&origin, &launch)
+        let (newborn, outgoing) = spawn::spawn(&origin, &launch, spare)
             .map_err(|source| StartError::Spawn { program: self.harness.clone(), source })?;
         let family = family::Family::new(newborn.pid, mark, before);
         let pid = newborn.pid;
@@ -207,7 +224,7 @@ impl Supervisor {
             }
         };
         let _context = self.runtime.enter();
-        Child::new(child::Birth { born, newborn, family, tracer }, launch)
+        Child::new(child::Birth { born, newborn, outgoing, family, tracer }, launch)
             .map_err(|error| end(StartError::Watch(error)))
     }
 

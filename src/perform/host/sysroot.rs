@@ -303,8 +303,10 @@ impl Recording {
 
 /// Reads to the end, keeping what `limit` says.
 pub(super) fn read_within(source: &mut impl Read, limit: Limit) -> io::Result<Vec<u8>> {
+    /// A page or two hold almost everything that the kernel tells. It tells it anew at each read, so that one is enough.
+    const ROOM_BYTES: usize = 8 * 1024;
     let most = limit.bytes as usize;
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(most.min(ROOM_BYTES));
     match limit.keep {
         Keep::Start => drop(source.take(limit.bytes).read_to_end(&mut bytes)?),
         Keep::End => {

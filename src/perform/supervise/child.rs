@@ -80,6 +80,8 @@ pub(super) struct Birth {
     pub(super) born: Instant,
     /// The child.
     pub(super) newborn: Newborn,
+    /// What it is told first.
+    pub(super) outgoing: Vec<u8>,
     /// It and its descendants.
     pub(super) family: Family,
     /// Its tracer, if it has one.
@@ -129,7 +131,7 @@ pub struct Child {
 impl Child {
     /// Takes charge of a newborn. Must be called in the runtime's context.
     pub(super) fn new(birth: Birth, launch: Launch<'_>) -> io::Result<Self> {
-        let Birth { born, newborn, family, tracer } = birth;
+        let Birth { born, newborn, outgoing, family, tracer } = birth;
         newborn.conversation.set_nonblocking(true)?;
         let streams = Streams::new(newborn.source, &launch, born)?;
         let cwd = PathBuf::from(working_directory(&launch));
@@ -156,7 +158,7 @@ impl Child {
             deadlines: launch.deadlines,
             phase: Phase::Alive,
             conversation: Some(UnixStream::from_std(newborn.conversation)?),
-            outgoing: newborn.outgoing.into(),
+            outgoing: outgoing.into(),
             talk,
             is_running: false,
             not_started: None,

@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, getpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 use crate::model::protocol::Request;
 use crate::model::settings::{Cpus, OutputKind};
@@ -25,14 +25,13 @@ use crate::perform::supervise::streams::Source;
 /// Name of the worker's hidden subcommand.
 pub const WORKER_SUBCOMMAND: &str = "__worker";
 
-/// A child that was just born.
+/// A process that was just born and waits for what it is told in the conversation.
+#[derive(Debug)]
 pub(super) struct Newborn {
     /// Its process id, and the id of its process group.
     pub(super) pid: Pid,
     /// Our end of the conversation.
     pub(super) conversation: UnixStream,
-    /// What to write to it first.
-    pub(super) outgoing: Vec<u8>,
     /// Its output.
     pub(super) source: Source,
 }
@@ -47,44 +46,87 @@ pub(super) struct Origin<'a> {
     pub(super) mark: &'a str,
 }
 
-/// Starts the child. A user's program that cannot be executed is told later, in the conversation.
+/// A trampoline that was born ahead and knows nothing yet. Dropped it is ended.
+#[derive(Debug)]
+pub(super) struct Spare(Option<Newborn>);
+
+impl Spare {
+    /// A trampoline whose output goes into pipes.
+    ///
+    /// # Errors
+    /// If the harness's own binary cannot be started.
+    pub(super) fn new(harness: &Path) -> io::Result<Self> {
+        bear(trampoline(harness), OutputKind::Pipe).map(|newborn| Self(Some(newborn)))
+    }
+
+    fn take(mut self) -> Option<Newborn> {
+        self.0.take()
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        if let Some(newborn) = self.0.take() {
+            // It may have ended by itself; then there is only its end to be taken note of.
+            let _ = kill_process(newborn.pid, Signal::KILL);
+            let _ = waitpid(Some(newborn.pid), WaitOptions::empty());
+        }
+    }
+}
+
+/// Starts the child, of `spare` where it can become it, and what it is to be told first. A user's program that cannot be
+/// executed is told later, in the conversation.
 ///
 /// # Errors
 /// If the harness's own binary cannot be started.
-pub(super) fn spawn(origin: &Origin<'_>, launch: &Launch<'_>) -> io::Result<Newborn> {
+pub(super) fn spawn(origin: &Origin<'_>, launch: &Launch<'_>, spare: Option<Spare>) -> io::Result<(Newborn, Vec<u8>)> {
     let env = environment(launch, origin.mark);
-    let (mut command, outgoing) = match &launch.program {
+    let piped = || match spare.and_then(Spare::take) {
+        Some(newborn) => Ok(newborn),
+        None => bear(trampoline(origin.harness), OutputKind::Pipe),
+    };
+    let (newborn, outgoing) = match &launch.program {
         Program::Worker(request)
             if launch.invoker.is_none_or(invoker::is_current) && launch.bounds == Bounds::default() =>
         {
-            worker(origin, launch, (env, request))?
+            (bear(worker(origin, launch, env), OutputKind::Pipe)?, request_line(request)?)
         }
         Program::Worker(request) => {
             let argv = vec![text(origin.harness)?, WORKER_SUBCOMMAND.into(), "--parent".into(), our_pid()];
-            let exec = exec_request(origin, launch, ExecStdin::Conversation);
-            let (command, mut outgoing) = trampoline(origin, ExecRequest { argv, env, ..exec })?;
-            outgoing.extend(request_line(request)?);
-            (command, outgoing)
+            let exec = ExecRequest { argv, env, ..exec_request(origin, launch, ExecStdin::Conversation) };
+            (piped()?, [exec.to_bytes()?, request_line(request)?].concat())
         }
-        Program::Command(CommandLine { argv, cpus, .. }) => {
+        Program::Command(CommandLine { argv, cpus, output, .. }) => {
             let exec = exec_request(origin, launch, ExecStdin::Null);
-            trampoline(origin, ExecRequest { argv: argv.clone(), env, cpus: cpus.clone(), ..exec })?
+            let exec = ExecRequest { argv: argv.clone(), env, cpus: cpus.clone(), ..exec };
+            let newborn = match output {
+                OutputKind::Pipe => piped()?,
+                OutputKind::Pty => bear(trampoline(origin.harness), OutputKind::Pty)?,
+            };
+            (newborn, exec.to_bytes()?)
         }
     };
+    if let Some(entrance) = launch.group
+        // Before it is told what to become: everything that it takes counts.
+        && let Err(error) = std::fs::write(entrance, newborn.pid.as_raw_nonzero().to_string())
+    {
+        drop(Spare(Some(newborn)));
+        return Err(error);
+    }
+    Ok((newborn, outgoing))
+}
+
+/// Starts `command` with a conversation and with streams of this kind.
+fn bear(mut command: Command, output: OutputKind) -> io::Result<Newborn> {
     let (conversation, theirs) = UnixStream::pair()?;
-    let terminal = match &launch.program {
-        Program::Command(CommandLine { output: OutputKind::Pty, .. }) => Some(terminal(&mut command)?),
-        Program::Command(CommandLine { output: OutputKind::Pipe, .. }) | Program::Worker(_) => {
+    let terminal = match output {
+        OutputKind::Pty => Some(terminal(&mut command)?),
+        OutputKind::Pipe => {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
             None
         }
     };
     let mut child = command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn()?;
-    if let Some(entrance) = launch.group {
-        // Before it is told what to become: everything that it takes counts.
-        let entered = std::fs::write(entrance, child.id().to_string());
-        entered.inspect_err(|_| drop(child.kill().and_then(|()| child.wait())))?;
-    }
     // The command holds the child's ends of a terminal, which would never be closed.
     drop(command);
     let source = match (terminal, child.stdout.take(), child.stderr.take()) {
@@ -94,7 +136,7 @@ pub(super) fn spawn(origin: &Origin<'_>, launch: &Launch<'_>) -> io::Result<Newb
     };
     // The standard library's handle is let go: it neither reaps nor kills, and the supervisor waits by itself.
     match (i32::try_from(child.id()).ok().and_then(Pid::from_raw), source) {
-        (Some(pid), Some(source)) => Ok(Newborn { pid, conversation, outgoing, source }),
+        (Some(pid), Some(source)) => Ok(Newborn { pid, conversation, source }),
         _ => Err(io::Error::other("a child without pipes")),
     }
 }
@@ -126,26 +168,20 @@ pub(super) fn working_directory(launch: &Launch<'_>) -> String {
 }
 
 /// The hot path: the worker already is who it has to be, and one `exec` is enough.
-fn worker(
-    origin: &Origin<'_>,
-    launch: &Launch<'_>,
-    (env, request): (Vec<(String, String)>, &Request),
-) -> io::Result<(Command, Vec<u8>)> {
+fn worker(origin: &Origin<'_>, launch: &Launch<'_>, env: Vec<(String, String)>) -> Command {
     let mut command = Command::new(origin.harness);
     command.args([WORKER_SUBCOMMAND, "--parent", &our_pid()]);
     if let Some(score) = origin.oom_score_adj {
         command.args(["--oom-score-adj", &score.to_string()]);
     }
     command.env_clear().envs(env).current_dir(working_directory(launch));
-    Ok((command, request_line(request)?))
+    command
 }
 
-fn trampoline(origin: &Origin<'_>, request: ExecRequest) -> io::Result<(Command, Vec<u8>)> {
-    let line = serde_json::to_vec(&request)?;
-    let mut command = Command::new(origin.harness);
-    command.args([exec::SUBCOMMAND, "--parent", &our_pid(), "--request-bytes", &line.len().to_string()]);
-    command.env_clear().env(MARK_VARIABLE, origin.mark);
-    Ok((command, line))
+fn trampoline(harness: &Path) -> Command {
+    let mut command = Command::new(harness);
+    command.args([exec::SUBCOMMAND, "--parent", &our_pid()]).env_clear();
+    command
 }
 
 fn exec_request(origin: &Origin<'_>, launch: &Launch<'_>, stdin: ExecStdin) -> ExecRequest {

@@ -22,6 +22,7 @@ pub(super) const READ_BYTES: usize = 64 * 1024;
 pub(super) const READS_MAX: u32 = 8;
 
 /// What the parent reads from.
+#[derive(Debug)]
 pub(super) enum Source {
     /// A pipe for each stream.
     Pipes {

@@ -4,6 +4,7 @@ use crate::cli::args::{CaptureArgs, Global};
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
 use crate::cli::output;
+use crate::model::units::counted;
 use crate::perform::capture::{CaptureError, Redaction, capture as write_capture};
 
 /// `jetfault capture --to DIR`.
@@ -25,7 +26,10 @@ pub fn capture(args: &CaptureArgs, global: &Global) -> Outcome {
         let (files, kilobytes) = (written.files, written.bytes.div_ceil(1000));
         output::say(format_args!("{files} files, {kilobytes} kB; try: jetfault doctor --sysroot {dir}"));
         if written.denied > 0 {
-            output::say(format_args!("{} things may not be read by this user; with sudo more is seen", written.denied));
+            output::say(format_args!(
+                "{} may not be read by this user; with sudo more is seen",
+                counted(written.denied as u64, "thing")
+            ));
         }
         if redaction == Redaction::Redacted {
             output::say(

@@ -44,6 +44,8 @@ pub use standing::standing;
 pub use status::status;
 pub use style::{COLUMNS_DEFAULT, COLUMNS_MAX, COLUMNS_MIN, Colour, Style};
 
+pub(super) use crate::model::units::counted;
+
 use std::fmt::Write;
 
 use crate::decide::report::{CellReport, DecisionReport};
@@ -78,11 +80,6 @@ pub(super) fn duration(ms: u64) -> String {
 /// `text` in at most `width` characters, the last one an ellipsis if something was cut.
 pub(super) fn cut(text: &str, width: usize) -> String {
     table::cut(text, width)
-}
-
-/// `1 trial`, `2 trials`.
-pub(super) fn counted(n: u64, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
 /// What must be said of a cell beside its rate, in files that are passed on.

@@ -15,6 +15,7 @@ use crate::cli::plan::{make_plan, no_cpu};
 use crate::cli::run::{Begin, allowed, begin, check_permissions};
 use crate::decide::attempt::{Attempt, Written, matrix_of};
 use crate::model::matrix::did_you_mean;
+use crate::model::units::counted;
 use crate::perform::files::write_durably;
 use crate::perform::host::Sysroot;
 
@@ -65,7 +66,7 @@ pub fn trying(args: &TryArgs, global: &Global) -> Outcome {
         let cells = plan.cells.len();
         output::say(format_args!(
             "{} of {} trial{} each; the matrix is {}",
-            count(cells, "cell"),
+            counted(cells as u64, "cell"),
             args.trials,
             if args.trials == 1 { "" } else { "s" },
             file.display()
@@ -175,7 +176,7 @@ fn say_what_next(exit: Exit, args: &TryArgs, file: &Path) {
             let more = args.trials.saturating_mul(5).max(20);
             output::say(format_args!(
                 "hint: no fault in {}: a rare one may still be there. More trials: --trials {more}{cold}",
-                count(args.trials as usize, "trial")
+                counted(args.trials.into(), "trial")
             ));
         }
         Exit::FaultFound => {
@@ -189,8 +190,4 @@ fn say_what_next(exit: Exit, args: &TryArgs, file: &Path) {
         _ => return,
     }
     output::say(format_args!("hint: edit {file} for stages, promises and deadlines; then `jetfault run {file}`"));
-}
-
-fn count(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::decide::compare::p_words;
 use crate::decide::plan::CellRole;
 use crate::decide::report::{CellReport, Met};
 use crate::decide::result::TrialResult;
@@ -275,9 +276,8 @@ fn axis_row(axis: &str, base: &Arm<'_>, levels: &[&CellReport]) -> Hypothesis {
     let difference = |arm: &Arm<'_>| fisher(Arms { a: base.counts, b: arm.counts }).two_sided;
     let beside = |arm: &Arm<'_>| {
         let level = arm.cell.levels.get(axis).map(String::as_str).unwrap_or_default();
-        let p = difference(arm);
-        let p = if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.3}") };
-        format!("{} at {level}, {} in the baseline, {p}", shown(arm.counts), shown(base.counts))
+        let p = p_words(difference(arm));
+        format!("{} at {level}, {} in the baseline, p = {p}", shown(arm.counts), shown(base.counts))
     };
     let nearest = |arms: &mut dyn Iterator<Item = &Arm<'_>>| {
         arms.map(|arm| (difference(arm), beside(arm))).min_by(|a, b| a.0.total_cmp(&b.0))

@@ -9,6 +9,7 @@ use crate::model::journal::{Closed, Closing, Judged, Quarantined};
 use crate::model::quantity::Millis;
 use crate::model::settings::Start;
 use crate::model::start_state::PriorEnd;
+use crate::model::units::counted;
 use crate::model::verdict::{Judgement, Role};
 
 /// The next thing to do.
@@ -74,12 +75,17 @@ pub fn decide(state: &RunState, agenda: &Agenda, here: &BootId) -> Step {
 /// Why no further trial may run, if none may.
 fn stop(state: &RunState, agenda: &Agenda) -> Option<String> {
     if state.boots > agenda.boots_max {
-        return Some(format!("the run used {} boots; [safety] max_boots is {}", state.boots, agenda.boots_max));
+        return Some(format!(
+            "the run used {}; [safety] max_boots is {}",
+            counted(state.boots.into(), "boot"),
+            agenda.boots_max
+        ));
     }
     let (unexpected, most) = (state.unexpected_boots(), agenda.unexpected_per_hour_max);
     if unexpected > most {
         return Some(format!(
-            "{unexpected} boots in an hour that no trial explains; [safety] max_unexpected_per_hour is {most}"
+            "{} in an hour that no trial explains; [safety] max_unexpected_per_hour is {most}",
+            counted(unexpected.into(), "boot")
         ));
     }
     if state.age_ms() > agenda.expires_ms {

@@ -84,3 +84,8 @@ pub struct Now {
     /// The wall clock, for people.
     pub wall: WallTime,
 }
+
+/// `1 trial`, `2 trials`.
+pub fn counted(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}

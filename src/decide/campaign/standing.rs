@@ -8,6 +8,7 @@ use super::course::{Answer, Course, Engine};
 use super::{Direction, Place, Question, QuestionKind};
 use crate::decide::bisect::trigger::{Kept, all, members};
 use crate::decide::bisect::{Step, knobs, levels, orders, revisions as since};
+use crate::decide::compare::p_words;
 use crate::decide::report::Rate;
 use crate::decide::stats::{Arms, Confidence, Counts, Method, Sprt, fisher, holm, upper_bound};
 use crate::model::words::words;
@@ -222,7 +223,7 @@ fn confirmation(course: &Course, knobs: &knobs::Knobs, set: Kept) -> Vec<Evidenc
     let rows = smaller.iter().zip(holm(&p_values)).map(|((element, counts), p)| Evidence {
         place: format!("without {}", spell(&course.question, 1 << element)),
         rate: rate(*counts),
-        note: format!("p = {p:.3} (Fisher, Holm over {}) against {}", smaller.len(), rate(armed).fraction()),
+        note: format!("p = {} (Fisher, Holm over {}) against {}", p_words(p), smaller.len(), rate(armed).fraction()),
     });
     rows.collect()
 }

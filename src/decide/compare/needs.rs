@@ -9,6 +9,7 @@ use super::observation::STATE;
 use super::{ALPHA, Conclusion, Question, Side};
 use crate::decide::stats::{Arms, Confidence, Counts, RATE_UNKNOWN, Sprt, clean_trials_for, smallest_p};
 use crate::model::settings::Start;
+use crate::model::units::counted;
 
 /// The most trials that are looked ahead for one need.
 const AHEAD_MAX: u64 = 300;
@@ -58,9 +59,8 @@ impl Need {
     /// `0.49.2 × state=cold, 6 trials (6 boots)`.
     pub fn in_words(&self) -> String {
         let pairs = if self.in_pairs { "pair" } else { "trial" };
-        let many = |n: u64, noun: &str| if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") };
-        let boots = self.boots.map(|boots| format!(" ({})", many(boots, "boot"))).unwrap_or_default();
-        format!("{}, {}{boots}", self.cell(), many(self.trials, pairs))
+        let boots = self.boots.map(|boots| format!(" ({})", counted(boots, "boot"))).unwrap_or_default();
+        format!("{}, {}{boots}", self.cell(), counted(self.trials, pairs))
     }
 }
 

@@ -8,6 +8,7 @@ use super::{ALPHA, Comparison, Conclusion, Counting, Question, Side, Trials, dri
 use crate::decide::report::{Rate, percent};
 use crate::decide::stats::{Arms, Confidence, Counts, E_THRESHOLD, fisher, lower_bound, smallest_p};
 use crate::model::settings::Start;
+use crate::model::units::counted;
 
 /// Puts the words into `comparison`.
 pub(super) fn put(comparison: &mut Comparison, trials: &Trials<'_>, guarded: &Guarded, question: &Question) {
@@ -16,7 +17,7 @@ pub(super) fn put(comparison: &mut Comparison, trials: &Trials<'_>, guarded: &Gu
     comparison.b.says = level_says(&comparison.b.rate, &comparison.a.rate, &question.a);
     comparison.notes = notes(comparison, trials.compared, guarded, question);
     if trials.left_out > 0 {
-        let left_out = many(trials.left_out as u64, "trial");
+        let left_out = counted(trials.left_out as u64, "trial");
         let axis = &question.factor;
         comparison
             .notes
@@ -42,7 +43,7 @@ fn headline(comparison: &Comparison, guarded: &Guarded, question: &Question) -> 
             return format!(
                 "{word}({}): it was not recorded in {}, so that {} cannot be told from it",
                 names.join(", "),
-                many(trials, "trial"),
+                counted(trials, "trial"),
                 question.factor
             );
         }
@@ -73,7 +74,7 @@ fn headline(comparison: &Comparison, guarded: &Guarded, question: &Question) -> 
 
 fn e_words(comparison: &Comparison) -> String {
     let e = comparison.tests.e_value.unwrap_or(1.0);
-    format!("e-value {e:.1} over {} ({E_THRESHOLD} needed)", many(comparison.tests.blocks, "block"))
+    format!("e-value {e:.1} over {} ({E_THRESHOLD} needed)", counted(comparison.tests.blocks, "block"))
 }
 
 /// `by state: every 0.46.1 trial was cold and every 0.49.2 trial was warm (overlap 0). This says nothing about version`.
@@ -195,7 +196,7 @@ fn excluded(trials: &[&Observation], question: &Question) -> Option<String> {
     }
     let others = of(Side::A, |counting| counting == Counting::OtherFault)
         + of(Side::B, |counting| counting == Counting::OtherFault);
-    let mut note = format!("in no rate: {} of {} and {} of {}", many(a, "trial"), question.a, b, question.b);
+    let mut note = format!("in no rate: {} of {} and {} of {}", counted(a, "trial"), question.a, b, question.b);
     if others > 0 {
         note += &format!(", {others} of them with another fault");
     }
@@ -212,7 +213,7 @@ fn excluded(trials: &[&Observation], question: &Question) -> Option<String> {
 fn factor_note(factor: &FactorCheck) -> Option<String> {
     let unknown = match factor.unknown {
         0 => String::new(),
-        trials => format!("; not recorded in {}, which are left out", many(trials, "trial")),
+        trials => format!("; not recorded in {}, which are left out", counted(trials, "trial")),
     };
     match factor.standing {
         Standing::Imbalanced => {
@@ -229,11 +230,11 @@ fn factor_note(factor: &FactorCheck) -> Option<String> {
 
 fn clustering(comparison: &Comparison) -> Option<String> {
     let clustering = comparison.clustering.as_ref()?;
-    let trials = many(clustering.trials, "trial");
+    let trials = counted(clustering.trials, "trial");
     let level = &clustering.level;
     match clustering.boots {
         Some(boots) if boots == clustering.trials => None,
-        Some(boots) => Some(format!("{level}: {trials} that were not cold, in {}", many(boots, "boot"))),
+        Some(boots) => Some(format!("{level}: {trials} that were not cold, in {}", counted(boots, "boot"))),
         None => {
             let supposed: Vec<String> =
                 clustering.p_by_boots.iter().map(|(boots, p)| format!("{boots} boots p = {}", p_words(*p))).collect();
@@ -286,10 +287,6 @@ fn survivorship(trials: &[&Observation], question: &Question) -> Option<String> 
 
 fn fraction(counts: Counts) -> String {
     format!("{}/{}", counts.faults, counts.counted())
-}
-
-fn many(n: u64, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
 /// A p with two significant digits: `1.0`, `0.20`, `0.029`, `2.9e-6`.

@@ -18,7 +18,7 @@ use rustix::fs::syncfs;
 
 use crate::decide::classify::classify;
 use crate::decide::clearance::Clearance;
-use crate::decide::plan::{Cell, Plan};
+use crate::decide::plan::Plan;
 use crate::decide::prepare::{Look, Survey};
 use crate::model::board::RebootBy;
 use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
@@ -26,7 +26,7 @@ use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Hooked, Invoker, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
 use crate::model::outcome::EndedBy;
-use crate::model::settings::{Backend, OutputKind, Settings, WorkloadSettings};
+use crate::model::settings::{Backend, Settings};
 use crate::model::units::Now;
 use crate::model::verdict::Verdict;
 use crate::perform::artifacts::{Artifacts, offer};
@@ -343,16 +343,6 @@ impl Machine for Linux<'_> {
         drop_page_cache(self.reach()).map_err(|error| error.to_string())
     }
 
-    fn expect_child(&mut self, cell: usize) {
-        let is_piped = |cell: &Cell| match &cell.settings.workload {
-            WorkloadSettings::Command(command) => command.output == OutputKind::Pipe,
-            WorkloadSettings::Linear4bit(_) | WorkloadSettings::Stack(_) => false,
-        };
-        if self.plan.cell_at(cell).is_some_and(is_piped) {
-            self.supervisor.expect_child();
-        }
-    }
-
     fn start_child(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), MachineError> {
         let trial = started.get().trial.clone();
         self.launch(started, cell).map_err(|source| {
@@ -377,6 +367,10 @@ impl Machine for Linux<'_> {
         self.mind_companions(&mut event);
         if let ChildEvent::Ended(outcome) = &mut event {
             if let Some(child) = self.child.take() {
+                if child.ran().is_some() {
+                    // The next trial is likely to be of a command too.
+                    self.supervisor.expect_child();
+                }
                 let repetition = self.repetition.take();
                 self.witness.finish(outcome, repetition.as_ref().map_or(child.members(), Repetition::members));
                 self.look_back(&child, outcome);

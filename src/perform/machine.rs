@@ -161,10 +161,6 @@ pub trait Machine {
     /// In words, if the machine refuses.
     fn drop_caches(&mut self, change: &Durable<SetChanged>) -> Result<(), String>;
 
-    /// Does ahead what starting the child of `cell` costs by itself, while the record of its start is made durable. Nothing
-    /// of the trial is started.
-    fn expect_child(&mut self, cell: usize);
-
     /// Starts the child of a trial. The token proves that its start is on the disk.
     ///
     /// # Errors

@@ -410,7 +410,6 @@ impl<'a> Runner<'a> {
             launcher: self.circumstances.launcher,
             conditions,
         };
-        self.machine.expect_child(cell);
         self.record(Event::Started(started.clone()))?;
         let started = self.writer.commit(self.machine, started)?;
         let outcome = match self.machine.start_child(&started, cell) {

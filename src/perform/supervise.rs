@@ -162,8 +162,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Does ahead what the child of the next trial costs before it is told what to become: a process of this binary is
-    /// started, which waits for its request and ends with us. Nothing of the trial is started.
+    /// Does ahead what the child of the next trial costs before it is told what to become, while the end of the one before
+    /// is written down: a process of this binary is started, which waits for its request and ends with us. Nothing of the
+    /// trial is started, and no such process is there while a trial runs.
     pub fn expect_child(&mut self) {
         if self.spare.is_none() {
             // Where it fails here it fails where the child is started, which says so.

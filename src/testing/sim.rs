@@ -456,8 +456,6 @@ impl Machine for SimMachine<'_> {
         Ok(())
     }
 
-    fn expect_child(&mut self, _cell: usize) {}
-
     fn start_child(&mut self, started: &Durable<Started>, cell: usize) -> Result<(), MachineError> {
         let trial = started.get().trial.clone();
         assert!(self.is_started_on_disk(&trial), "auditor (a): {trial} runs and its start is not on the disk");

@@ -43,7 +43,9 @@ impl Family {
     }
 
     /// The family of the child `leader`, which must be the leader of its own process group.
-    pub(super) fn new(leader: Pid, mark: String, before: Vec<Pid>) -> Self {
+    pub(super) fn new(leader: Pid, mark: String, mut before: Vec<Pid>) -> Self {
+        // One that was born ahead was there.
+        before.retain(|pid| *pid != leader);
         Self { leader, mark, before, ending: Ending::ByThemselves, leaked: 0 }
     }
 

@@ -35,8 +35,8 @@ pub use levels::{
 };
 pub use needs::Need;
 pub use observation::{
-    Block, CollectError, Collector, Counting, ORDER, Observation, RUN, RunUnderComparison, STATE, TEMPERATURE,
-    signature_words,
+    Block, ByFactors, CollectError, Collector, Counting, Factors, ORDER, Observation, RUN, RunUnderComparison, STATE,
+    TEMPERATURE, signature_words,
 };
 pub use units::Clustering;
 pub use words::p_words;
@@ -145,7 +145,8 @@ pub struct Tests {
     pub blocks: u64,
 }
 
-/// Second figures, for those who know what they may be used for; none of them decides.
+/// Second figures, for those who know what they may be used for; none of them decides. They take longer than everything
+/// else, and are there where they are asked for: see [`compare_pairs`].
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Second {
     /// Two-sided p of Boschloo's test; one table only.
@@ -224,13 +225,10 @@ impl Comparison {
 
 /// Compares the levels of `question` over `observations` of one provenance, in the order in which they ran.
 pub fn compare(observations: &[Observation], question: &Question, provenance: Provenance) -> Comparison {
-    let of_levels: Vec<&Observation> = observations
-        .iter()
-        .filter(|observation| question.side(observation).is_some() && observation.provenance == provenance)
-        .collect();
-    let (of_levels, left_out) = with_counterpart(of_levels, question);
+    let of_provenance = observations.iter().filter(|observation| observation.provenance == provenance);
+    let (of_levels, left_out) = with_counterpart(question.units(of_provenance), question);
     let units = units::units(&of_levels, question);
-    let guarded = guard::guard(&units.observations, question);
+    let guarded = guard::guard(&units.units, question);
     let e = EValues::of(&of_levels, question);
     let conclusion = e.confirm(guarded.conclusion, question);
     let mut comparison = Comparison {
@@ -250,7 +248,7 @@ pub fn compare(observations: &[Observation], question: &Question, provenance: Pr
             e_value: (e.blocks > 0).then(|| e.larger()),
             blocks: e.blocks,
         },
-        second: second(&guarded.strata),
+        second: Second::default(),
         factors: guarded.factors.clone(),
         separated: guarded.separated.clone(),
         strata: guarded.strata.clone(),
@@ -265,7 +263,7 @@ pub fn compare(observations: &[Observation], question: &Question, provenance: Pr
 /// The trials of a comparison.
 struct Trials<'o> {
     /// Those that are compared.
-    compared: &'o [&'o Observation],
+    compared: &'o [Unit<'o>],
     /// How many others have one of the levels, in cells without a counterpart.
     left_out: usize,
 }
@@ -273,24 +271,31 @@ struct Trials<'o> {
 /// The trials of cells that have a counterpart of the other level, alike in every axis, and how many others there are.
 /// Where no cell has one, all: the guard then says what differs. All too where the factor is no axis but a condition,
 /// which any cell meets.
-fn with_counterpart<'o>(trials: Vec<&'o Observation>, question: &Question) -> (Vec<&'o Observation>, usize) {
+fn with_counterpart<'o>(trials: Vec<Unit<'o>>, question: &Question) -> (Vec<Unit<'o>>, usize) {
     if !question.axes.contains(&question.factor) {
         return (trials, 0);
     }
-    let cell = |trial: &'o Observation| -> Vec<&'o Option<String>> {
-        let axes = question.axes.iter().filter(|axis| **axis != question.factor);
-        axes.filter_map(|axis| trial.factors.get(axis)).collect()
+    let mut cells: BTreeMap<Vec<&'o Option<String>>, usize> = BTreeMap::new();
+    let mut cell_of = ByFactors::new();
+    let mut cell = |trial: &Unit<'o>| {
+        cell_of.of(&trial.trial.factors, |factors| {
+            let axes = question.axes.iter().filter(|axis| **axis != question.factor);
+            let number = cells.len();
+            *cells.entry(axes.filter_map(|axis| factors.get(axis)).collect()).or_insert(number)
+        })
     };
-    let mut sides: BTreeMap<Vec<&Option<String>>, BTreeSet<Side>> = BTreeMap::new();
-    for trial in trials.iter().filter(|trial| trial.counting.is_counted()) {
-        sides.entry(cell(trial)).or_default().extend(question.side(trial));
+    let of_cells: Vec<usize> = trials.iter().map(&mut cell).collect();
+    let mut sides = vec![BTreeSet::new(); cells.len()];
+    for (trial, cell) in trials.iter().zip(&of_cells).filter(|(trial, _)| trial.counting.is_counted()) {
+        sides[*cell].insert(trial.side);
     }
-    let is_paired = |trial: &&'o Observation| sides.get(&cell(trial)).is_some_and(|sides| sides.len() == 2);
-    if !trials.iter().any(is_paired) {
+    let is_paired = |cell: usize| sides[cell].len() == 2;
+    if !of_cells.iter().any(|cell| is_paired(*cell)) {
         return (trials, 0);
     }
     let all = trials.len();
-    let paired: Vec<&Observation> = trials.into_iter().filter(is_paired).collect();
+    let paired: Vec<Unit<'o>> =
+        trials.into_iter().zip(&of_cells).filter(|(_, cell)| is_paired(**cell)).map(|(trial, _)| trial).collect();
     let left_out = all - paired.len();
     (paired, left_out)
 }
@@ -304,11 +309,32 @@ pub enum Side {
     B,
 }
 
+/// A trial of one of the two levels, or a boot of such trials.
+#[derive(Debug, Clone, Copy)]
+pub struct Unit<'o> {
+    /// Of which.
+    pub side: Side,
+    /// How it is counted.
+    pub counting: Counting,
+    /// The trial; of a boot its first one.
+    pub trial: &'o Observation,
+}
+
 impl Question {
-    /// Which level `observation` has of the factor, if it is one of the two.
-    pub fn side(&self, observation: &Observation) -> Option<Side> {
-        let level = observation.factors.get(&self.factor)?.as_ref()?;
+    /// Which level is that of `factors`, if it is one of the two.
+    fn side(&self, factors: &Factors) -> Option<Side> {
+        let level = factors.level(&self.factor)?;
         if *level == self.a { Some(Side::A) } else { (*level == self.b).then_some(Side::B) }
+    }
+
+    /// The trials that have one of the two levels.
+    pub fn units<'o>(&self, observations: impl IntoIterator<Item = &'o Observation>) -> Vec<Unit<'o>> {
+        let mut sides = ByFactors::new();
+        let unit = |trial: &'o Observation| {
+            let side = sides.of(&trial.factors, |factors| self.side(factors))?;
+            Some(Unit { side, counting: trial.counting, trial })
+        };
+        observations.into_iter().filter_map(unit).collect()
     }
 
     /// How the trials are counted.
@@ -326,17 +352,24 @@ impl Question {
 }
 
 /// The counted trials of a level.
-fn counts(observations: &[&Observation], question: &Question, side: Side) -> Counts {
-    let of_side = observations.iter().filter(|observation| question.side(observation) == Some(side));
-    of_side.fold(Counts::default(), |counts, observation| observation.counting.added_to(counts))
+fn counts(units: &[Unit<'_>], side: Side) -> Counts {
+    of_side(units, side).fold(Counts::default(), |counts, unit| unit.counting.added_to(counts))
 }
 
-fn level(observations: &[&Observation], question: &Question, side: Side) -> Level {
-    let of_side = observations.iter().filter(|observation| question.side(observation) == Some(side));
+fn of_side<'u, 'o>(units: &'u [Unit<'o>], side: Side) -> impl Iterator<Item = &'u Unit<'o>> {
+    units.iter().filter(move |unit| unit.side == side)
+}
+
+/// How many of a level are in no rate.
+fn excluded(units: &[Unit<'_>], side: Side) -> u64 {
+    of_side(units, side).filter(|unit| !unit.counting.is_counted()).count() as u64
+}
+
+fn level(units: &[Unit<'_>], question: &Question, side: Side) -> Level {
     Level {
         label: question.label(side).to_owned(),
-        rate: Rate::of(counts(observations, question, side), question.method()),
-        excluded: of_side.filter(|observation| !observation.counting.is_counted()).count() as u64,
+        rate: Rate::of(counts(units, side), question.method()),
+        excluded: excluded(units, side),
         says: String::new(),
     }
 }
@@ -351,28 +384,31 @@ struct EValues {
 }
 
 impl EValues {
-    /// Over the blocks of `observations` that hold both levels under like conditions.
-    fn of(observations: &[&Observation], question: &Question) -> Self {
-        /// A block and the factors, but for the one compared, that its trials have in common.
-        type Key<'o> = (&'o Block, Vec<(&'o String, &'o Option<String>)>);
-        let mut blocks: BTreeMap<Key<'_>, Arms> = BTreeMap::new();
-        let mut order = Vec::new();
-        for observation in observations {
-            let (Some(block), Some(side)) = (&observation.block, question.side(observation)) else { continue };
-            let others = observation.factors.iter().filter(|(name, _)| **name != question.factor).collect();
-            let key = (block, others);
-            if !blocks.contains_key(&key) {
-                order.push(key.clone());
+    /// Over the blocks of `units` that hold both levels under like conditions.
+    fn of(units: &[Unit<'_>], question: &Question) -> Self {
+        // The factors, but for the one compared, that trials have in common, as a number.
+        let mut others: BTreeMap<Vec<(&String, &Option<String>)>, usize> = BTreeMap::new();
+        let mut others_of = ByFactors::new();
+        let mut place_of: BTreeMap<(&Block, usize), usize> = BTreeMap::new();
+        let mut blocks: Vec<Arms> = Vec::new();
+        for unit in units {
+            let Some(block) = &unit.trial.block else { continue };
+            let others = others_of.of(&unit.trial.factors, |factors| {
+                let number = others.len();
+                *others.entry(factors.iter().filter(|(name, _)| **name != question.factor).collect()).or_insert(number)
+            });
+            let place = *place_of.entry((block, others)).or_insert(blocks.len());
+            if place == blocks.len() {
+                blocks.push(Arms::default());
             }
-            let arms = blocks.entry(key).or_default();
-            match side {
-                Side::A => arms.a = observation.counting.added_to(arms.a),
-                Side::B => arms.b = observation.counting.added_to(arms.b),
+            let arms = &mut blocks[place];
+            match unit.side {
+                Side::A => arms.a = unit.counting.added_to(arms.a),
+                Side::B => arms.b = unit.counting.added_to(arms.b),
             }
         }
         let mut e = Self::default();
-        for key in order {
-            let block = blocks[&key];
+        for block in blocks {
             if block.a.counted() > 0 && block.b.counted() > 0 {
                 e.first_is_higher.add(block);
                 e.second_is_higher.add(block.swapped());
@@ -438,11 +474,10 @@ fn second(strata: &[Stratum]) -> Second {
 
 /// Whether the faults of one level came earlier or later than its clean trials: the two-sided p of the order, if there
 /// are both.
-fn drift(observations: &[&Observation], question: &Question, side: Side) -> Option<f64> {
+fn drift(units: &[Unit<'_>], side: Side) -> Option<f64> {
     let order = |wanted: Counting| -> Vec<f64> {
-        let of_side = observations.iter().filter(|observation| question.side(observation) == Some(side));
-        let of_kind = of_side.filter(|observation| observation.counting == wanted);
-        of_kind.filter_map(|observation| observation.figures.get(ORDER).copied()).collect()
+        let of_kind = of_side(units, side).filter(|unit| unit.counting == wanted);
+        of_kind.filter_map(|unit| unit.trial.figures.get(ORDER).copied()).collect()
     };
     mann_whitney(&order(Counting::Fault), &order(Counting::Clean)).map(|test| test.p)
 }

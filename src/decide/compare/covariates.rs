@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::guard::{Standing, guard};
-use super::{Counting, FactorCheck, Observation, Question};
+use super::{ByFactors, Counting, FactorCheck, Observation, Question};
 use crate::decide::stats::{holm, mann_whitney};
 use crate::model::ids::RunId;
 use crate::model::verdict::Provenance;
@@ -70,7 +70,8 @@ pub fn covariates(observations: &[Observation], runs: Vec<RunId>, provenance: Pr
         .iter()
         .filter(|observation| observation.provenance == provenance && observation.counting.is_counted())
         .collect();
-    let names: BTreeSet<&String> = counted.iter().flat_map(|observation| observation.figures.keys()).collect();
+    let names: BTreeSet<&'static str> =
+        counted.iter().flat_map(|observation| observation.figures.keys().copied()).collect();
     let mut ranked: Vec<Covariate> = names.into_iter().filter_map(|name| rank(name, &counted)).collect();
     let adjusted = holm(&ranked.iter().map(|covariate| covariate.p).collect::<Vec<_>>());
     ranked.iter_mut().zip(adjusted).for_each(|(covariate, p)| covariate.holm_p = p);
@@ -81,7 +82,7 @@ pub fn covariates(observations: &[Observation], runs: Vec<RunId>, provenance: Pr
     Covariates { schema: COVARIATES_SCHEMA.to_owned(), runs, provenance, ranked, guarded, notes }
 }
 
-fn rank(name: &String, counted: &[&Observation]) -> Option<Covariate> {
+fn rank(name: &str, counted: &[&Observation]) -> Option<Covariate> {
     let values = |wanted: Counting| -> Vec<f64> {
         let of_kind = counted.iter().filter(|observation| observation.counting == wanted);
         of_kind.filter_map(|observation| observation.figures.get(name).copied()).collect()
@@ -89,7 +90,7 @@ fn rank(name: &String, counted: &[&Observation]) -> Option<Covariate> {
     let (faults, clean) = (values(Counting::Fault), values(Counting::Clean));
     let test = mann_whitney(&faults, &clean)?;
     Some(Covariate {
-        name: name.clone(),
+        name: name.to_owned(),
         auc: test.auc,
         p: test.p,
         holm_p: test.p,
@@ -108,16 +109,15 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// The factors that are aliased with the outcome, or were not recorded in some trial: the guard of a comparison whose two
 /// levels are "fault" and "clean".
-fn guarded(counted: &[&Observation]) -> Vec<FactorCheck> {
-    let with_outcome: Vec<Observation> = counted
-        .iter()
-        .map(|observation| {
-            let mut observation = (*observation).clone();
-            let outcome = if observation.counting == Counting::Fault { "fault" } else { "clean" };
-            observation.factors.insert(OUTCOME.to_owned(), Some(outcome.to_owned()));
-            observation
-        })
-        .collect();
+fn guarded<'o>(counted: &[&'o Observation]) -> Vec<FactorCheck> {
+    let (mut faulty, mut clean) = (ByFactors::new(), ByFactors::new());
+    let with_outcome = |&observation: &&'o Observation| {
+        let is_fault = observation.counting == Counting::Fault;
+        let (shared, outcome) = if is_fault { (&mut faulty, "fault") } else { (&mut clean, "clean") };
+        let factors = shared.of(&observation.factors, |factors| factors.with(OUTCOME, outcome));
+        Observation { factors, ..observation.clone() }
+    };
+    let with_outcome: Vec<Observation> = counted.iter().map(with_outcome).collect();
     let question = Question {
         factor: OUTCOME.to_owned(),
         a: "fault".to_owned(),
@@ -125,7 +125,7 @@ fn guarded(counted: &[&Observation]) -> Vec<FactorCheck> {
         axes: BTreeSet::new(),
         peeked: false,
     };
-    let mut factors = guard(&with_outcome, &question).factors;
+    let mut factors = guard(&question.units(&with_outcome), &question).factors;
     factors.retain(|factor| factor.unknown > 0 || factor.standing == Standing::Aliased);
     factors
 }

@@ -3,12 +3,12 @@
 //! Rules, in order: count; look at the overlap of every other factor; look whether numbers such as the order separate
 //! the levels; keep the strata in which everything else is alike; ask for the smallest p that they could give; test them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::observation::{ORDER, Observation, STATE, TEMPERATURE};
-use super::{ALPHA, BALANCED, Conclusion, Question, SUGGESTIVE, Side};
+use super::observation::{ByFactors, Factors, ORDER, STATE, TEMPERATURE};
+use super::{ALPHA, BALANCED, Conclusion, Question, SUGGESTIVE, Side, Unit, counts, excluded, of_side};
 use crate::decide::stats::{Arms, Counts, Stratified, cmh_exact, fisher, mann_whitney, overlap, smallest_p};
 use crate::model::words::words;
 
@@ -121,21 +121,15 @@ impl Guarded {
 }
 
 /// Guards the comparison of `question` over `units`.
-pub fn guard(units: &[Observation], question: &Question) -> Guarded {
-    let of_side = |side| units.iter().filter(move |unit| question.side(unit) == Some(side));
-    let count = |side| of_side(side).fold(Counts::default(), |counts, unit| unit.counting.added_to(counts));
-    let crude = Arms { a: count(Side::A), b: count(Side::B) };
-    let excluded = |side| of_side(side).filter(|unit| !unit.counting.is_counted()).count() as u64;
-    let used: Vec<(Side, &Observation)> = units
-        .iter()
-        .filter(|unit| unit.counting.is_counted())
-        .filter_map(|unit| Some((question.side(unit)?, unit)))
-        .collect();
-    let names = guarded_names(&used, question);
+pub fn guard(units: &[Unit<'_>], question: &Question) -> Guarded {
+    let crude = Arms { a: counts(units, Side::A), b: counts(units, Side::B) };
+    let used: Vec<Unit<'_>> = units.iter().filter(|unit| unit.counting.is_counted()).copied().collect();
+    let kinds = kinds(&used);
+    let names = guarded_names(&kinds, question);
     let mut guarded = Guarded {
         crude,
         crude_p: 1.0,
-        excluded: (excluded(Side::A), excluded(Side::B)),
+        excluded: (excluded(units, Side::A), excluded(units, Side::B)),
         factors: Vec::new(),
         separated: Vec::new(),
         strata: Vec::new(),
@@ -149,9 +143,9 @@ pub fn guard(units: &[Observation], question: &Question) -> Guarded {
         return guarded;
     }
     guarded.crude_p = fisher(crude).two_sided;
-    guarded.factors = names.iter().map(|name| check(name, &used)).collect();
+    guarded.factors = names.iter().map(|name| check(name, &kinds)).collect();
     guarded.separated = NUMERIC.iter().filter_map(|name| separation(name, &used)).collect();
-    (guarded.strata, guarded.lonely) = strata(&names, &used);
+    (guarded.strata, guarded.lonely) = strata(&names, &kinds);
     guarded.conclude();
     guarded
 }
@@ -185,26 +179,42 @@ impl Guarded {
     }
 }
 
+/// Counted units that share their factors, the compared one included.
+struct Kind<'o> {
+    side: Side,
+    factors: &'o Factors,
+    counts: Counts,
+}
+
+/// The kinds of `used`, in the order in which they came first.
+fn kinds<'o>(used: &[Unit<'o>]) -> Vec<Kind<'o>> {
+    let mut kinds: Vec<Kind<'o>> = Vec::new();
+    let mut places = ByFactors::new();
+    for unit in used {
+        let factors = &unit.trial.factors;
+        let place = places.of(factors, |factors| {
+            kinds.push(Kind { side: unit.side, factors, counts: Counts::default() });
+            kinds.len() - 1
+        });
+        kinds[place].counts = unit.counting.added_to(kinds[place].counts);
+    }
+    kinds
+}
+
 /// The factors that any trial has, but for the one compared.
-fn guarded_names(used: &[(Side, &Observation)], question: &Question) -> Vec<String> {
-    let mut names: Vec<String> = used.iter().flat_map(|(_, unit)| unit.factors.keys().cloned()).collect();
-    names.sort();
-    names.dedup();
-    names.retain(|name| *name != question.factor);
-    names
+fn guarded_names(kinds: &[Kind<'_>], question: &Question) -> Vec<String> {
+    let names: BTreeSet<&String> = kinds.iter().flat_map(|kind| kind.factors.keys()).collect();
+    names.into_iter().filter(|name| **name != question.factor).cloned().collect()
 }
 
-fn level<'o>(unit: &'o Observation, name: &str) -> Option<&'o String> {
-    unit.factors.get(name)?.as_ref()
-}
-
-fn check(name: &str, used: &[(Side, &Observation)]) -> FactorCheck {
+fn check(name: &str, kinds: &[Kind<'_>]) -> FactorCheck {
     let mut by_side: BTreeMap<Side, BTreeMap<String, u64>> = BTreeMap::new();
     let mut unknown = 0;
-    for (side, unit) in used {
-        match level(unit, name) {
-            Some(level) => *by_side.entry(*side).or_default().entry(level.clone()).or_default() += 1,
-            None => unknown += 1,
+    for kind in kinds {
+        let units = kind.counts.counted();
+        match kind.factors.level(name) {
+            Some(level) => *by_side.entry(kind.side).or_default().entry(level.clone()).or_default() += units,
+            None => unknown += units,
         }
     }
     let (a, b) = (by_side.remove(&Side::A).unwrap_or_default(), by_side.remove(&Side::B).unwrap_or_default());
@@ -218,29 +228,29 @@ fn check(name: &str, used: &[(Side, &Observation)]) -> FactorCheck {
     FactorCheck { name: name.to_owned(), standing, overlap, a, b, unknown }
 }
 
-fn separation(name: &str, used: &[(Side, &Observation)]) -> Option<Separation> {
-    let values = |wanted: Side| -> Vec<f64> {
-        let of_side = used.iter().filter(|(side, _)| *side == wanted);
-        of_side.filter_map(|(_, unit)| unit.figures.get(name).copied()).collect()
+fn separation(name: &str, used: &[Unit<'_>]) -> Option<Separation> {
+    let values = |side: Side| -> Vec<f64> {
+        of_side(used, side).filter_map(|unit| unit.trial.figures.get(name).copied()).collect()
     };
     let test = mann_whitney(&values(Side::A), &values(Side::B))?;
     (test.p <= ALPHA).then(|| Separation { name: name.to_owned(), p: test.p, auc: test.auc })
 }
 
 /// The strata with both levels, and those with one only. Trials of which a factor is unknown are in none.
-fn strata(names: &[String], used: &[(Side, &Observation)]) -> (Vec<Stratum>, Vec<Stratum>) {
+fn strata(names: &[String], kinds: &[Kind<'_>]) -> (Vec<Stratum>, Vec<Stratum>) {
     let mut tables: BTreeMap<Vec<&String>, Arms> = BTreeMap::new();
-    for (side, unit) in used {
-        let Some(key) = names.iter().map(|name| level(unit, name)).collect::<Option<Vec<_>>>() else { continue };
+    for kind in kinds {
+        let levels = names.iter().map(|name| kind.factors.level(name));
+        let Some(key) = levels.collect::<Option<Vec<_>>>() else { continue };
         let arms = tables.entry(key).or_default();
-        match side {
-            Side::A => arms.a = unit.counting.added_to(arms.a),
-            Side::B => arms.b = unit.counting.added_to(arms.b),
+        match kind.side {
+            Side::A => arms.a = arms.a.plus(kind.counts),
+            Side::B => arms.b = arms.b.plus(kind.counts),
         }
     }
     // A factor that has one level everywhere names nothing; the start state is what a trial costs.
-    let varies =
-        |name: &String| name == STATE || used.iter().any(|(_, unit)| level(unit, name) != level(used[0].1, name));
+    let first = |name: &String| kinds.first().and_then(|kind| kind.factors.level(name));
+    let varies = |name: &String| name == STATE || kinds.iter().any(|kind| kind.factors.level(name) != first(name));
     let varying: Vec<bool> = names.iter().map(varies).collect();
     let stratum = |(key, arms): (&Vec<&String>, &Arms)| Stratum {
         levels: names

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::observation::{Observation, STATE};
-use super::{Comparison, Conclusion, Question, compare};
+use super::{Comparison, Conclusion, Question, compare, second};
 use crate::decide::stats::{Counts, freeman_halton, holm};
 use crate::model::ids::RunId;
 use crate::model::verdict::Provenance;
@@ -173,7 +173,7 @@ pub struct Design {
 }
 
 /// Compares every pair within every provenance. With several pairs the p are adjusted by Holm; beside them, where there
-/// is one provenance, the p of all levels having one rate.
+/// is one provenance, the p of all levels having one rate, and the second figures of each.
 pub fn compare_pairs(
     observations: &[Observation],
     factor: &str,
@@ -184,7 +184,9 @@ pub fn compare_pairs(
         ([provenance], 2..) => all_levels_p(observations, factor, *provenance),
         _ => None,
     };
-    (compare_each(observations, factor, pairs, design), all_levels_p)
+    let mut comparisons = compare_each(observations, factor, pairs, design);
+    comparisons.iter_mut().for_each(|comparison| comparison.second = second(&comparison.strata));
+    (comparisons, all_levels_p)
 }
 
 fn provenances(observations: &[Observation]) -> Vec<Provenance> {
@@ -194,7 +196,7 @@ fn provenances(observations: &[Observation]) -> Vec<Provenance> {
     provenances
 }
 
-/// The pairs alone: the test of all levels takes longer than all of them.
+/// The pairs alone, without second figures: those and the test of all levels take longer than all of them.
 pub fn compare_each(
     observations: &[Observation],
     factor: &str,

@@ -3,14 +3,18 @@
 //! Owns what counts as a factor of a stored trial. A factor that no trial has a value of cannot be guarded and is left
 //! out, but for the start state, whose absence must be said.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::decide::plan::{CellRole, Plan};
 use crate::decide::result::{StartedAt, TrialResult};
 use crate::decide::stats::Counts;
-use crate::model::ids::{BootId, RunId, TrialId};
+use crate::model::ids::{BootId, CellId, DeviceId, RunId, TrialId};
 use crate::model::journal::Launcher;
 use crate::model::matrix::Knob;
 use crate::model::settings::Start;
@@ -78,17 +82,88 @@ pub struct Block {
     pub round: u32,
 }
 
+/// The factors of a trial by name; `None` where the level was not recorded. Trials that are alike share theirs, so that what is
+/// found out about them is found out once: see [`ByFactors`].
+#[derive(Debug, Clone)]
+pub struct Factors(Arc<BTreeMap<String, Option<String>>>);
+
+impl Factors {
+    /// The level of factor `name`, if it was recorded.
+    pub fn level(&self, name: &str) -> Option<&String> {
+        self.get(name)?.as_ref()
+    }
+
+    /// The same with another factor, or another level of one.
+    pub fn with(&self, name: &str, level: &str) -> Self {
+        let mut factors = BTreeMap::clone(&self.0);
+        factors.insert(name.to_owned(), Some(level.to_owned()));
+        Self(Arc::new(factors))
+    }
+}
+
+impl Deref for Factors {
+    type Target = BTreeMap<String, Option<String>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl FromIterator<(String, Option<String>)> for Factors {
+    fn from_iter<I: IntoIterator<Item = (String, Option<String>)>>(factors: I) -> Self {
+        Self(Arc::new(factors.into_iter().collect()))
+    }
+}
+
+impl Ord for Factors {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Most are compared with themselves.
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+impl PartialOrd for Factors {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Factors {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Factors {}
+
+/// What was found out about factors, once for all trials that share them.
+#[derive(Debug)]
+pub struct ByFactors<'o, T>(HashMap<*const BTreeMap<String, Option<String>>, T>, PhantomData<&'o Factors>);
+
+impl<'o, T: Clone> ByFactors<'o, T> {
+    /// Before anything was asked.
+    pub fn new() -> Self {
+        Self(HashMap::new(), PhantomData)
+    }
+
+    /// What `find` says of `factors`, or said of them before.
+    pub fn of(&mut self, factors: &'o Factors, find: impl FnOnce(&'o Factors) -> T) -> T {
+        // They are borrowed for longer than this lives: no others can come to be at the same place.
+        self.0.entry(Arc::as_ptr(&factors.0)).or_insert_with(|| find(factors)).clone()
+    }
+}
+
 /// A trial as a comparison sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
     /// How it is counted.
     pub counting: Counting,
-    /// Its factors; `None` where the level was not recorded.
-    pub factors: BTreeMap<String, Option<String>>,
+    /// Its factors.
+    pub factors: Factors,
     /// Its numbers, by name with the unit last.
-    pub figures: BTreeMap<String, f64>,
-    /// The boot in which it ran; a transcription has none.
-    pub boot: Option<BootId>,
+    pub figures: BTreeMap<&'static str, f64>,
+    /// The boot in which it ran, as a number among those of all trials; a transcription has none.
+    pub boot: Option<u32>,
     /// How many trials of ours had started in that boot before it.
     pub position: u32,
     /// Its block; a transcription has none.
@@ -102,7 +177,7 @@ pub struct Observation {
 impl Observation {
     /// Whether it is known to have this level of this factor.
     pub fn has(&self, factor: &str, level: &str) -> bool {
-        self.factors.get(factor).is_some_and(|own| own.as_deref() == Some(level))
+        self.factors.level(factor).is_some_and(|own| own == level)
     }
 }
 
@@ -136,16 +211,50 @@ pub struct RunUnderComparison {
     pub machine: BTreeMap<String, String>,
 }
 
+/// What the factors of a trial are made of: trials of the same origin have the same.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Origin {
+    /// The number of the run.
+    run: usize,
+    cell: CellId,
+    settings: BTreeMap<String, String>,
+    prior_end: Option<PriorEnd>,
+    state: Option<&'static str>,
+    device: DeviceId,
+    launcher: Option<&'static str>,
+}
+
+impl Origin {
+    fn of(run: usize, cell: &CellId, started: &StartedAt) -> Self {
+        let conditions = &started.started.conditions;
+        Self {
+            run,
+            cell: cell.clone(),
+            settings: conditions.settings.clone(),
+            prior_end: conditions.prior_end,
+            state: conditions.start.as_ref().and_then(state),
+            device: started.started.device.clone(),
+            launcher: launcher(started),
+        }
+    }
+}
+
 /// Collects the trials of several runs, in the order in which they are named.
 #[derive(Debug)]
 pub struct Collector<'r> {
     runs: &'r [RunUnderComparison],
     /// Every axis of any run.
     axes: BTreeSet<&'r str>,
-    /// Settings that are the same in all cells of each run and not the same in all runs, by run.
+    /// Settings that are the same in all cells of a run, by their path, by run.
+    settings: Vec<BTreeMap<String, String>>,
+    /// Those that are not the same in all runs, by their name.
     fixed: Vec<BTreeMap<String, String>>,
     /// Whether the runs themselves are compared.
     by_run: bool,
+    /// The factors of the trials so far.
+    known: HashMap<Origin, Factors>,
+    /// The numbers of boots.
+    boots: HashMap<BootId, u32>,
     observations: Vec<Observation>,
 }
 
@@ -154,7 +263,17 @@ impl<'r> Collector<'r> {
     pub fn new(runs: &'r [RunUnderComparison]) -> Self {
         let cells = runs.iter().flat_map(|run| &run.plan.cells);
         let axes: BTreeSet<&str> = cells.flat_map(|cell| cell.levels.keys().map(String::as_str)).collect();
-        Self { runs, fixed: fixed_differences(runs, &axes), axes, by_run: false, observations: Vec::new() }
+        let settings: Vec<_> = runs.iter().map(|run| fixed_settings(&run.plan)).collect();
+        Self {
+            runs,
+            fixed: fixed_differences(&settings, &axes),
+            settings,
+            axes,
+            by_run: false,
+            known: HashMap::new(),
+            boots: HashMap::new(),
+            observations: Vec::new(),
+        }
     }
 
     /// With the run of a trial as a factor, [`RUN`].
@@ -182,44 +301,55 @@ impl<'r> Collector<'r> {
         let is_placed = provenance != Provenance::Transcribed;
         // Of a transcription only the time is told at which it was published; its boots are made up.
         let order = if is_placed { self.observations.len() as f64 } else { started.wall.0.timestamp_millis() as f64 };
-        self.observations.push(Observation {
+        let boots = self.boots.len() as u32;
+        let observation = Observation {
             counting: counting(result.judgement.verdict),
-            factors: self.factors(run, result, started),
+            factors: self.factors(Origin::of(run, &result.trial.cell, started)),
             figures: figures(result, started, cell.predicted.as_ref(), order),
-            boot: is_placed.then(|| started.boot.clone()),
+            boot: is_placed.then(|| *self.boots.entry(started.boot.clone()).or_insert(boots)),
             position: started.started.position,
             block: is_placed.then(|| Block { run: self.runs[run].id.clone(), round: result.trial.round }),
             provenance,
             signature: (result.judgement.verdict.counted() == Counted::Fault)
                 .then(|| signature_words(&result.judgement)),
-        });
+        };
+        self.observations.push(observation);
         Ok(())
     }
 
-    fn factors(&self, run: usize, result: &TrialResult, started: &StartedAt) -> BTreeMap<String, Option<String>> {
-        let RunUnderComparison { plan, machine, .. } = &self.runs[run];
-        let cell = plan.cell(&result.trial.cell).expect("looked up by the caller");
+    /// The factors of a trial, shared with the trials before that are of the same origin.
+    fn factors(&mut self, origin: Origin) -> Factors {
+        if let Some(factors) = self.known.get(&origin) {
+            return factors.clone();
+        }
+        let factors = Factors(Arc::new(self.factors_of(&origin)));
+        self.known.insert(origin, factors.clone());
+        factors
+    }
+
+    fn factors_of(&self, origin: &Origin) -> BTreeMap<String, Option<String>> {
+        let RunUnderComparison { plan, machine, .. } = &self.runs[origin.run];
+        let cell = plan.cell(&origin.cell).expect("looked up by the caller");
         let mut factors = BTreeMap::new();
         for (name, factor) in MACHINE_FACTORS {
             factors.insert(factor.to_owned(), machine.get(name).cloned());
         }
         factors.extend(plan.factors.iter().map(|(name, level)| (name.clone(), Some(level.clone()))));
-        factors.extend(self.fixed[run].iter().map(|(name, level)| (name.clone(), Some(level.clone()))));
+        factors.extend(self.fixed[origin.run].iter().map(|(name, level)| (name.clone(), Some(level.clone()))));
         for axis in &self.axes {
-            let level = cell.levels.get(*axis).cloned().or_else(|| level_without_axis(plan, axis));
-            factors.insert((*axis).to_owned(), level);
+            let without = || level_without_axis(&self.settings[origin.run], axis);
+            factors.insert((*axis).to_owned(), cell.levels.get(*axis).cloned().or_else(without));
         }
-        let conditions = &started.started.conditions;
-        factors.extend(conditions.settings.iter().map(|(name, value)| (name.clone(), Some(value.clone()))));
-        let device = Some(started.started.device.to_string()).filter(|device| device != UNRECORDED);
+        factors.extend(origin.settings.iter().map(|(name, value)| (name.clone(), Some(value.clone()))));
+        let device = Some(origin.device.to_string()).filter(|device| device != UNRECORDED);
         factors.insert("device".into(), device);
-        factors.insert("launcher".into(), launcher(started));
-        factors.insert("prior_end".into(), conditions.prior_end.and_then(prior_end));
+        factors.insert("launcher".into(), origin.launcher.map(str::to_owned));
+        factors.insert("prior_end".into(), origin.prior_end.and_then(prior_end));
         factors.remove(Knob::Start.as_str());
         if self.by_run {
-            factors.insert(RUN.into(), Some(self.runs[run].id.to_string()));
+            factors.insert(RUN.into(), Some(self.runs[origin.run].id.to_string()));
         }
-        factors.insert(STATE.into(), conditions.start.as_ref().and_then(state));
+        factors.insert(STATE.into(), origin.state.map(str::to_owned));
         factors
     }
 
@@ -271,14 +401,16 @@ fn counting(verdict: Verdict) -> Counting {
 
 /// Takes out factors of which no trial has a level, but for the start state.
 fn forget_unrecorded(observations: &mut [Observation]) {
-    let known: BTreeSet<String> = observations
-        .iter()
-        .flat_map(|observation| observation.factors.iter().filter(|(_, level)| level.is_some()))
-        .map(|(name, _)| name.clone())
-        .chain([STATE.to_owned()])
-        .collect();
+    let all: BTreeSet<Factors> = observations.iter().map(|observation| observation.factors.clone()).collect();
+    let recorded = all.iter().flat_map(|factors| factors.iter().filter(|(_, level)| level.is_some()));
+    let recorded: BTreeSet<&str> = recorded.map(|(name, _)| name.as_str()).chain([STATE]).collect();
+    let recorded_of = |factors: &Factors| -> Factors {
+        let of_it = factors.iter().filter(|(name, _)| recorded.contains(name.as_str()));
+        of_it.map(|(name, level)| (name.clone(), level.clone())).collect()
+    };
+    let less: BTreeMap<&Factors, Factors> = all.iter().map(|factors| (factors, recorded_of(factors))).collect();
     for observation in observations {
-        observation.factors.retain(|name, _| known.contains(name));
+        observation.factors = less[&observation.factors].clone();
     }
 }
 
@@ -296,12 +428,12 @@ pub fn signature_words(judgement: &Judgement) -> String {
 }
 
 /// The state in which a trial started: `cold`, `warm` after a finished trial of ours, `used` by something else.
-fn state(start: &StartState) -> Option<String> {
+fn state(start: &StartState) -> Option<&'static str> {
     match start.cold {
         ColdProof::Unknown => None,
-        ColdProof::Proven | ColdProof::Consistent => Some(Start::Cold.to_string()),
-        ColdProof::Not if start.warmed_by.is_some() => Some(Start::Warm.to_string()),
-        ColdProof::Not => Some("used".to_owned()),
+        ColdProof::Proven | ColdProof::Consistent => Some(Start::Cold.as_str()),
+        ColdProof::Not if start.warmed_by.is_some() => Some(Start::Warm.as_str()),
+        ColdProof::Not => Some("used"),
     }
 }
 
@@ -313,14 +445,14 @@ fn prior_end(end: PriorEnd) -> Option<String> {
 }
 
 /// What started the harness; nobody knows it of a transcription.
-fn launcher(started: &StartedAt) -> Option<String> {
+fn launcher(started: &StartedAt) -> Option<&'static str> {
     let word = match started.started.launcher {
         Launcher::Shell => "shell",
         Launcher::Service => "service",
         Launcher::Ssh => "ssh",
         Launcher::Ci => "ci",
     };
-    (started.started.provenance != Provenance::Transcribed).then(|| word.to_owned())
+    (started.started.provenance != Provenance::Transcribed).then_some(word)
 }
 
 /// The numbers of a trial.
@@ -329,11 +461,11 @@ fn figures(
     started: &StartedAt,
     predicted: Option<&crate::decide::plan::PredictedPeak>,
     order: f64,
-) -> BTreeMap<String, f64> {
-    let mut figures = BTreeMap::from([(ORDER.to_owned(), order)]);
-    let mut put = |name: &str, value: Option<f64>| {
+) -> BTreeMap<&'static str, f64> {
+    let mut figures = BTreeMap::from([(ORDER, order)]);
+    let mut put = |name: &'static str, value: Option<f64>| {
         if let Some(value) = value {
-            figures.insert(name.to_owned(), value);
+            figures.insert(name, value);
         }
     };
     let positive = |bytes: u64| (bytes > 0).then_some(bytes as f64);
@@ -364,14 +496,13 @@ fn figures(
 
 /// The level that the cells of a run have of an axis that its matrix does not have: what all its cells are set to, else
 /// the tool's default.
-fn level_without_axis(plan: &Plan, axis: &str) -> Option<String> {
-    let set = fixed_settings(plan).into_iter().find(|(path, _)| name_of(path) == axis).map(|(_, value)| value);
+fn level_without_axis(settings: &BTreeMap<String, String>, axis: &str) -> Option<String> {
+    let set = settings.iter().find(|(path, _)| name_of(path) == axis).map(|(_, value)| value.clone());
     set.or_else(|| axis.parse::<Knob>().ok().map(|knob| knob.default_label().to_owned()))
 }
 
 /// Settings that each run fixes and in which the runs differ: factors that no matrix declares.
-fn fixed_differences(runs: &[RunUnderComparison], axes: &BTreeSet<&str>) -> Vec<BTreeMap<String, String>> {
-    let fixed: Vec<BTreeMap<String, String>> = runs.iter().map(|run| fixed_settings(&run.plan)).collect();
+fn fixed_differences(fixed: &[BTreeMap<String, String>], axes: &BTreeSet<&str>) -> Vec<BTreeMap<String, String>> {
     let Some(first) = fixed.first() else { return Vec::new() };
     let differs = |path: &&String| {
         !axes.contains(name_of(path))

@@ -17,7 +17,7 @@ fn observation(record: &Value, factor: &str) -> Observation {
         .filter(|(name, _)| GUARDED.contains(&name.as_str()) || *name == factor)
         .map(|(name, level)| (name.clone(), level.as_str().map(str::to_owned)))
         .collect();
-    let order = members.get("time").and_then(Value::as_f64).map(|time| (ORDER.to_owned(), time));
+    let order = members.get("time").and_then(Value::as_f64).map(|time| (ORDER, time));
     Observation {
         counting: match record["outcome"].as_str().unwrap() {
             "fault" => Counting::Fault,
@@ -59,7 +59,7 @@ fn the_guard_finds_what_the_reference_cases_say() {
     };
     for reference in cases {
         let (question, observations) = case(reference);
-        let guarded = guard::guard(&observations, &question);
+        let guarded = guard::guard(&question.units(&observations), &question);
         let want = &reference["output"];
         let name = reference["input"]["name"].as_str().unwrap();
         println!("guard: {name}: {}", guarded.conclusion);
@@ -173,9 +173,10 @@ fn trial(level: &str, fault: bool, boot: u32, round: u32) -> Observation {
         counting: if fault { Counting::Fault } else { Counting::Clean },
         factors: [("batch", level), (STATE, "warm")]
             .map(|(name, level)| (name.to_owned(), Some(level.to_owned())))
-            .into(),
+            .into_iter()
+            .collect(),
         figures: BTreeMap::new(),
-        boot: Some(format!("{boot:08x}-9e6f-4d8e-b4cd-0d9449a8b993").parse().unwrap()),
+        boot: Some(boot),
         position: 0,
         block: Some(Block { run: "x-001".parse().unwrap(), round }),
         provenance: Provenance::Measured,
@@ -239,7 +240,7 @@ fn numbers_of_different_provenance_never_meet() {
 fn only_cells_with_a_counterpart_are_compared_where_there_are_any() {
     let of_cell = |level: &str, sequence: &str, fault: bool| {
         let mut trial = trial(level, fault, 1, 1);
-        trial.factors.insert("sequence".into(), Some(sequence.into()));
+        trial.factors = trial.factors.with("sequence", sequence);
         trial
     };
     let mut trials = vec![of_cell("1", "ABC", true), of_cell("8", "ABC", false), of_cell("1", "CBA", false)];

@@ -9,10 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::observation::{Counting, Observation, STATE};
-use super::{Question, Side, counts};
+use super::observation::{Counting, Factors, Observation, STATE};
+use super::{Question, Side, Unit, counts, of_side};
 use crate::decide::stats::{Arms, Counts, fisher};
-use crate::model::ids::BootId;
 use crate::model::settings::Start;
 
 /// Numbers of boots for which a p is given where the boots of warm trials were not recorded.
@@ -35,40 +34,40 @@ pub struct Clustering {
 }
 
 /// The samples of a comparison.
-pub(super) struct Units {
+pub(super) struct Units<'o> {
     /// One for each sample.
-    pub(super) observations: Vec<Observation>,
+    pub(super) units: Vec<Unit<'o>>,
     /// How they cluster, where that matters.
     pub(super) clustering: Option<Clustering>,
 }
 
 /// Makes samples of `trials`.
-pub(super) fn units(trials: &[&Observation], question: &Question) -> Units {
-    let mut sides_of_boot: BTreeMap<&BootId, BTreeSet<Side>> = BTreeMap::new();
+pub(super) fn units<'o>(trials: &[Unit<'o>], question: &Question) -> Units<'o> {
+    let mut sides_of_boot: BTreeMap<u32, BTreeSet<Side>> = BTreeMap::new();
     for trial in trials {
-        if let (Some(boot), Some(side)) = (&trial.boot, question.side(trial)) {
-            sides_of_boot.entry(boot).or_default().insert(side);
+        if let Some(boot) = trial.trial.boot {
+            sides_of_boot.entry(boot).or_default().insert(trial.side);
         }
     }
-    let is_drawn = |boot: &BootId| question.factor != STATE && sides_of_boot[boot].len() == 2;
-    let mut units: Vec<Observation> = Vec::new();
-    let mut of_boot: BTreeMap<(&BootId, &BTreeMap<String, Option<String>>), usize> = BTreeMap::new();
-    for trial in trials {
-        let clusters = trial.counting.is_counted() && !is_cold(trial);
-        let Some(boot) = trial.boot.as_ref().filter(|boot| clusters && !is_drawn(boot)) else {
-            units.push((*trial).clone());
+    let is_drawn = |boot: u32| question.factor != STATE && sides_of_boot[&boot].len() == 2;
+    let mut units: Vec<Unit<'o>> = Vec::new();
+    let mut of_boot: BTreeMap<(u32, &Factors), usize> = BTreeMap::new();
+    for unit in trials {
+        let clusters = unit.counting.is_counted() && !is_cold(unit.trial);
+        let Some(boot) = unit.trial.boot.filter(|boot| clusters && !is_drawn(*boot)) else {
+            units.push(*unit);
             continue;
         };
-        match of_boot.get(&(boot, &trial.factors)) {
-            Some(at) if trial.counting == Counting::Fault => units[*at].counting = Counting::Fault,
+        match of_boot.get(&(boot, &unit.trial.factors)) {
+            Some(at) if unit.counting == Counting::Fault => units[*at].counting = Counting::Fault,
             Some(_) => {}
             None => {
-                of_boot.insert((boot, &trial.factors), units.len());
-                units.push((*trial).clone());
+                of_boot.insert((boot, &unit.trial.factors), units.len());
+                units.push(*unit);
             }
         }
     }
-    Units { observations: units, clustering: clustering(trials, question) }
+    Units { units, clustering: clustering(trials, question) }
 }
 
 fn is_cold(trial: &Observation) -> bool {
@@ -76,25 +75,25 @@ fn is_cold(trial: &Observation) -> bool {
 }
 
 /// How the warm trials of the level that has most of them cluster; nothing where no level has more than one.
-fn clustering(trials: &[&Observation], question: &Question) -> Option<Clustering> {
-    let warm = |side: Side| -> Vec<&&Observation> {
-        let of_side = trials.iter().filter(|trial| question.side(trial) == Some(side));
-        of_side.filter(|trial| trial.counting.is_counted() && is_known_not_cold(trial)).collect()
+fn clustering(trials: &[Unit<'_>], question: &Question) -> Option<Clustering> {
+    let warm = |side: Side| -> Vec<&Unit<'_>> {
+        let of_side = of_side(trials, side);
+        of_side.filter(|unit| unit.counting.is_counted() && is_known_not_cold(unit.trial)).collect()
     };
     let side = if warm(Side::A).len() > warm(Side::B).len() { Side::A } else { Side::B };
     let clustered = warm(side);
     if clustered.len() < 2 {
         return None;
     }
-    let boots: Option<BTreeSet<&BootId>> = clustered.iter().map(|trial| trial.boot.as_ref()).collect();
-    let all = counts(trials, question, side).counted();
+    let boots: Option<BTreeSet<u32>> = clustered.iter().map(|unit| unit.trial.boot).collect();
+    let all = counts(trials, side).counted();
     let p_by_boots = match boots {
         Some(_) => Vec::new(),
         None if all > clustered.len() as u64 => Vec::new(),
         None => SUPPOSED_BOOTS
             .iter()
             .filter(|supposed| **supposed < clustered.len() as u64)
-            .map(|supposed| (*supposed, p_of_boots(trials, question, side, *supposed)))
+            .map(|supposed| (*supposed, p_of_boots(trials, side, *supposed)))
             .collect(),
     };
     Some(Clustering {
@@ -106,17 +105,17 @@ fn clustering(trials: &[&Observation], question: &Question) -> Option<Clustering
 }
 
 fn is_known_not_cold(trial: &Observation) -> bool {
-    trial.factors.get(STATE).is_some_and(Option::is_some) && !is_cold(trial)
+    trial.factors.level(STATE).is_some() && !is_cold(trial)
 }
 
 /// The one-sided p of all trials in one table if those of `side` came from `boots` boots, each of which faults if any of its trials
 /// does: at best the faults fall into as few boots as there are faults.
-fn p_of_boots(trials: &[&Observation], question: &Question, side: Side, boots: u64) -> f64 {
+fn p_of_boots(trials: &[Unit<'_>], side: Side, boots: u64) -> f64 {
     let as_boots = |counts: Counts| {
         let faults = counts.faults.min(boots);
         Counts { faults, clean: boots - faults }
     };
-    let mut arms = Arms { a: counts(trials, question, Side::A), b: counts(trials, question, Side::B) };
+    let mut arms = Arms { a: counts(trials, Side::A), b: counts(trials, Side::B) };
     match side {
         Side::A => arms.a = as_boots(arms.a),
         Side::B => arms.b = as_boots(arms.b),

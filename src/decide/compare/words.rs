@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::guard::{FactorCheck, Guarded, Standing};
-use super::observation::{ORDER, Observation, STATE};
-use super::{ALPHA, Comparison, Conclusion, Counting, Question, Side, Trials, drift};
+use super::observation::{ORDER, STATE};
+use super::{ALPHA, Comparison, Conclusion, Counting, Question, Side, Trials, Unit, drift, of_side};
 use crate::decide::report::{Rate, percent};
 use crate::decide::stats::{Arms, Confidence, Counts, E_THRESHOLD, fisher, lower_bound, smallest_p};
 use crate::model::settings::Start;
@@ -143,7 +143,7 @@ fn level_says(own: &Rate, other: &Rate, other_label: &str) -> String {
     }
 }
 
-fn notes(comparison: &Comparison, trials: &[&Observation], guarded: &Guarded, question: &Question) -> Vec<String> {
+fn notes(comparison: &Comparison, trials: &[Unit<'_>], guarded: &Guarded, question: &Question) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(excluded(trials, question));
     for factor in &guarded.factors {
@@ -172,7 +172,7 @@ fn notes(comparison: &Comparison, trials: &[&Observation], guarded: &Guarded, qu
         | Conclusion::NotShown => notes.extend(survivorship(trials, question)),
     }
     for side in [Side::A, Side::B] {
-        if let Some(p) = drift(trials, question, side).filter(|p| *p <= ALPHA) {
+        if let Some(p) = drift(trials, side).filter(|p| *p <= ALPHA) {
             let label = question.label(side);
             notes.push(format!(
                 "DRIFT: the faults of {label} are not spread evenly over its trials (p = {})",
@@ -184,10 +184,9 @@ fn notes(comparison: &Comparison, trials: &[&Observation], guarded: &Guarded, qu
 }
 
 /// Trials in no rate, and whether one level has more of them than chance gives.
-fn excluded(trials: &[&Observation], question: &Question) -> Option<String> {
+fn excluded(trials: &[Unit<'_>], question: &Question) -> Option<String> {
     let of = |side: Side, wanted: fn(Counting) -> bool| {
-        let of_side = trials.iter().filter(|trial| question.side(trial) == Some(side));
-        of_side.filter(|trial| wanted(trial.counting)).count() as u64
+        of_side(trials, side).filter(|unit| wanted(unit.counting)).count() as u64
     };
     let out = |counting: Counting| !counting.is_counted();
     let (a, b) = (of(Side::A, out), of(Side::B, out));
@@ -264,10 +263,10 @@ fn too_few(guarded: &Guarded) -> Option<String> {
 }
 
 /// A warm trial exists only in a boot whose earlier trial survived.
-fn survivorship(trials: &[&Observation], question: &Question) -> Option<String> {
+fn survivorship(trials: &[Unit<'_>], question: &Question) -> Option<String> {
     let all = |side: Side, state: Start| {
-        let mut of_side = trials.iter().filter(|trial| question.side(trial) == Some(side)).peekable();
-        of_side.peek().is_some() && of_side.all(|trial| trial.has(STATE, state.as_str()))
+        let mut of_side = of_side(trials, side).peekable();
+        of_side.peek().is_some() && of_side.all(|unit| unit.trial.has(STATE, state.as_str()))
     };
     let warm = match (
         all(Side::A, Start::Cold) && all(Side::B, Start::Warm),

@@ -39,10 +39,11 @@ fn doubled_ranks(values: &[f64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|left, right| values[*left].total_cmp(&values[*right]));
     let mut ranks = vec![0; values.len()];
+    let mut first = 0;
     for tied in order.chunk_by(|left, right| values[*left] == values[*right]) {
-        let first = order.iter().position(|index| *index == tied[0]).expect("a chunk of the order");
         let doubled = (2 * first + tied.len() + 1) as u64;
         tied.iter().for_each(|index| ranks[*index] = doubled);
+        first += tied.len();
     }
     ranks
 }

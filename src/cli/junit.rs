@@ -83,7 +83,7 @@ fn trial(run: &str, label: &str, row: &TrialRow, close: Option<(&Close, &[Exhibi
     if row.counted != Counted::Clean {
         status.set_message(veil.text(&message(judgement)));
         status.set_type(judgement.verdict.as_str());
-        status.set_description(veil.text(&description(row, close.map(|(close, _)| close))));
+        status.set_description(veil.text(&description(run, row, close.map(|(close, _)| close))));
     }
     let mut case = TestCase::new(row.trial.to_string(), status);
     case.set_classname(format!("{run}.{label}"));
@@ -111,7 +111,7 @@ fn message(judgement: &Judgement) -> String {
 }
 
 /// What the verdict rests on, a line each.
-fn description(row: &TrialRow, close: Option<&Close>) -> String {
+fn description(run: &str, row: &TrialRow, close: Option<&Close>) -> String {
     let judgement = &row.judgement;
     let mut lines = vec![format!("meaning: {}", judgement.verdict.meaning())];
     lines.extend(judgement.signature.as_ref().map(|signature| format!("signature: {signature}")));
@@ -131,7 +131,7 @@ fn description(row: &TrialRow, close: Option<&Close>) -> String {
             lines.extend(text.map(|text| format!("first error text: {text}")));
         }
     }
-    lines.push(format!("`jetfault explain {}` says more", row.trial));
+    lines.push(format!("`jetfault explain {run} {}` says more", row.trial));
     lines.join("\n")
 }
 

@@ -129,7 +129,8 @@ fn bundle(args: &BundleArgs, global: &Global) -> Outcome {
 /// See [`Failure`].
 pub fn status(args: &StatusArgs, global: &Global) -> Outcome {
     let (results, run) = locate::run_or_bundle(global, args.run.as_deref())?;
-    if args.follow {
+    // Nothing happens any more to a bundle.
+    if args.follow && locate::bundle_of(args.run.as_deref()).is_none() {
         return follow::follow(&results, &run, args, global);
     }
     let status = make_status(&results, &run, args, global, |_, _| {})?;

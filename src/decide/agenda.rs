@@ -124,7 +124,7 @@ impl Agenda {
         Self {
             cells: cells.collect(),
             power_modes: PowerModes::default(),
-            seed: plan.seed,
+            seed: plan.order_seed(),
             boots_max: u32::try_from(plan.boots_max).unwrap_or(u32::MAX),
             unexpected_per_hour_max: plan.unexpected_per_hour_max,
             expires_ms: plan.expires.ms(),

@@ -5,9 +5,13 @@
 //! one following: all truth is on the boards.
 
 mod contact;
+mod share;
 mod shell;
+mod spread;
 mod trouble;
 
 pub use contact::{Contact, Link, Note, SILENCE_MS, Sign, Turn};
+pub use share::{ForeignCell, Share, order_seed};
 pub use shell::{NulInWord, shell_line};
+pub use spread::{BoardSaid, CellSaid, Course, Deal, Order, Role, ShareSaid, Short, WantedCell, Whole, deal};
 pub use trouble::Trouble;

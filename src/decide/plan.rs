@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::decide::campaign::Campaign;
+use crate::decide::fleet::Share;
 use crate::decide::nightly::Nightly;
 use crate::decide::stats::Counts;
 use crate::decide::stopping::{Expected, Stopping};
@@ -216,6 +217,9 @@ pub struct Plan {
     /// What the run asks, if its trials are chosen as it goes; its cells then have no rounds of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub campaign: Option<Box<Campaign>>,
+    /// Which part of the matrix it is, if a desk divided it over boards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Box<Share>>,
 }
 
 fn unexpected_per_hour_max() -> u32 {
@@ -278,9 +282,14 @@ impl Plan {
 
     /// Whether both ask the same, if they ask anything.
     pub fn asks_as(&self, other: &Plan) -> bool {
+        let is_same_share = match (&self.share, &other.share) {
+            (Some(one), Some(other)) => one.is_same(other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
         match (&self.campaign, &other.campaign) {
             (Some(one), Some(other)) => one.asks_as(other),
-            (None, None) => self.nightly.is_some() == other.nightly.is_some(),
+            (None, None) => is_same_share && self.nightly.is_some() == other.nightly.is_some(),
             (Some(_), None) | (None, Some(_)) => false,
         }
     }
@@ -319,6 +328,11 @@ impl Plan {
         }
     }
 
+    /// Seed of the order within blocks and of injected faults: a share has its own.
+    pub fn order_seed(&self) -> u64 {
+        self.share.as_ref().map_or(self.seed, |share| share.order)
+    }
+
     /// How many blocks there are at most.
     pub fn blocks(&self) -> u32 {
         self.cells.iter().map(|cell| self.rounds(cell)).max().unwrap_or(0)
@@ -331,7 +345,7 @@ impl Plan {
     pub fn block_order(&self, block: u32) -> Vec<u32> {
         let mut order: Vec<u32> =
             (0u32..).zip(&self.cells).filter(|(_, cell)| self.rounds(cell) > block).map(|(index, _)| index).collect();
-        crate::decide::order::shuffle(&mut order, self.seed, block);
+        crate::decide::order::shuffle(&mut order, self.order_seed(), block);
         crate::decide::order::gather(&mut order, |index| {
             let settings = &self.cells[index as usize].settings;
             mode_to_hold(settings.start, settings.power_mode.as_deref())
@@ -355,6 +369,15 @@ impl Plan {
     pub fn predict_with(&mut self, mut predict: impl FnMut(&Settings) -> Option<PredictedPeak>) {
         for cell in &mut self.cells {
             cell.predicted = predict(&cell.settings);
+        }
+    }
+
+    /// Reckons anew what the plan takes, after its rounds were changed; a limit of boots that the matrix names stays.
+    pub(super) fn reckon(&mut self) {
+        let has_default = self.boots_max == self.boots_limit(&Safety::default());
+        self.needs = needs::needs(self);
+        if has_default {
+            self.boots_max = self.boots_limit(&Safety::default());
         }
     }
 

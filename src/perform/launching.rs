@@ -32,8 +32,10 @@ const REGEX_BYTES_MAX: usize = 1 << 20;
 pub struct TrialContext<'a> {
     /// The trial.
     pub trial: &'a TrialId,
-    /// Seed of the plan.
+    /// Seed of the plan, of which inputs are made.
     pub seed: u64,
+    /// Seed of injected faults.
+    pub order_seed: u64,
     /// Its own directory.
     pub trial_dir: &'a Path,
     /// The directory of the matrix file.
@@ -268,7 +270,7 @@ pub fn deadlines(settings: &Settings, gpu: bool) -> Deadlines {
 
 /// The fault that this trial commits, drawn from the seed and the trial so that a repetition draws the same.
 fn drawn<'c>(cell: &'c Cell, context: TrialContext<'_>) -> Option<&'c PlannedFault> {
-    let is_drawn = |number, planned: &PlannedFault| draw(context.seed, context.trial, number) < planned.rate;
+    let is_drawn = |number, planned: &PlannedFault| draw(context.order_seed, context.trial, number) < planned.rate;
     cell.inject.iter().enumerate().find(|(number, planned)| is_drawn(*number, planned)).map(|(_, planned)| planned)
 }
 

@@ -69,6 +69,7 @@ pub fn expand(matrix: &Matrix, options: &PlanOptions) -> Result<Plan, PlanError>
         stopping: None,
         nightly: None,
         campaign: None,
+        share: None,
     };
     if let TrialsRule::UntilDecided(decide) = &matrix.trials {
         plan.stopping = Some(Box::new(Stopping::of(decide, &plan.cells, None)));

@@ -119,6 +119,7 @@ pub fn campaign_plan(matrix: &Matrix, campaign: Campaign) -> Result<Plan, PlanEr
         stopping: None,
         nightly: None,
         campaign: Some(Box::new(campaign)),
+        share: None,
     };
     // One trial of each, then as many as the search may take of what they are on average.
     let one = needs(&plan);

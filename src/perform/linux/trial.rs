@@ -112,6 +112,7 @@ impl Linux<'_> {
         let context = TrialContext {
             trial,
             seed: self.plan.seed,
+            order_seed: self.plan.order_seed(),
             trial_dir,
             matrix_dir: &self.matrix_dir,
             needs_dir: &needs_dir,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::decide::fleet::Share;
 use crate::decide::stats::Method;
 use crate::model::ids::DeviceId;
 
@@ -12,7 +13,10 @@ mod report;
 mod search;
 mod trying;
 
-pub use fleet::{AttachArgs, FleetArgs, FleetCommand, FleetRunArgs};
+pub use fleet::{
+    AttachArgs, FleetArgs, FleetBisectArgs, FleetCarryArgs, FleetCommand, FleetNightlyArgs, FleetReportArgs,
+    FleetRunArgs,
+};
 pub use report::{BundleArgs, CompareFormat, ReportCommand, ReportFormat, SchemaOf};
 pub use search::{SearchArgs, SearchKind};
 pub use trying::TryArgs;
@@ -123,7 +127,7 @@ pub enum Command {
     Explain(ExplainArgs),
     /// What a run found: tallies, rates with their intervals, faults; with --format md a bug report to paste
     #[command(
-        after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md\n  jetfault report bnb-1936-001 bnb-1936-002 --format md    both together\n  jetfault report --format html > report.html"
+        after_help = "Examples:\n  jetfault report\n  jetfault report bnb-1936-001 --format md > issue.md\n  jetfault report bnb-1936-001 bnb-1936-002 --format md    both together\n  jetfault report --joined fleet-results/orin-1/x-001 fleet-results/orin-2/x-001\n  jetfault report --format html > report.html"
     )]
     Report(ReportArgs),
     /// Whether a level of a factor makes a difference, with a guard against whatever else differs
@@ -163,7 +167,7 @@ pub enum Command {
     Inspect(InspectArgs),
     /// The same over many boards, from a desk, by ssh
     #[command(
-        after_help = "Examples:\n  jetfault fleet push my.toml\n  jetfault fleet run my.toml --allow-reboot\n  jetfault fleet attach\n  jetfault fleet pull"
+        after_help = "Examples:\n  jetfault fleet push my.toml\n  jetfault fleet run my.toml --allow-reboot\n  jetfault fleet run my.toml --spread --follow    divided over the boards\n  jetfault fleet attach\n  jetfault fleet pull\n  jetfault fleet report"
     )]
     Fleet(FleetArgs),
     /// Print the JSON Schema of matrices, for editors, or of reports, for programs
@@ -263,6 +267,9 @@ pub struct RunArgs {
     /// What every worker plays instead of its cell, to test the harness itself; the trials are marked as simulated
     #[arg(long, value_name = "SCRIPT", hide = true)]
     pub script: Option<String>,
+    /// The part of the matrix that this board has of a division, as `fleet run --spread` spells it
+    #[arg(long, value_name = "JSON", hide = true, value_parser = share)]
+    pub share: Option<Share>,
     /// How its trials are carried through.
     #[command(flatten)]
     pub session: SessionArgs,
@@ -297,6 +304,9 @@ pub struct BisectArgs {
     /// Open a new run even if one of the same question is there
     #[arg(long)]
     pub new: bool,
+    /// Open the run, leave it to a process that outlives this session, print its id and end; `jetfault attach` follows it
+    #[arg(long)]
+    pub detach: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
@@ -314,6 +324,9 @@ pub struct NightlyArgs {
     /// Run nothing: judge the last night again and print it
     #[arg(long)]
     pub last: bool,
+    /// Open the run, leave it to a process that outlives this session, print its id and end; --last judges it later
+    #[arg(long, conflicts_with = "last")]
+    pub detach: bool,
     /// Write the night as JUnit XML as well
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
@@ -402,6 +415,12 @@ pub struct StatusArgs {
     /// the run goes on]
     #[arg(long, value_name = "METHOD")]
     pub interval: Option<Method>,
+    /// What is here of divisions of the matrix of this name, as JSON, for `fleet run --spread`
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub shares: Option<String>,
+    /// Where the search of the run stands, as JSON, for `fleet bisect`
+    #[arg(long, hide = true)]
+    pub standing: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
@@ -454,9 +473,13 @@ pub struct ReportArgs {
     /// What it does instead of printing.
     #[command(subcommand)]
     pub command: Option<ReportCommand>,
-    /// The run: an id, a unique beginning of one, a path, or a bundle; several with --format md [default: the latest]
+    /// The run: an id, a unique beginning of one, a path, or a bundle; several with --joined or --format md [default: the
+    /// latest]
     #[arg(value_name = "RUN")]
     pub runs: Vec<String>,
+    /// Several runs as one report: each device for itself, and together only where no test tells the devices apart
+    #[arg(long)]
+    pub joined: bool,
     /// How intervals are made: clopper-pearson, confidence-sequence, wilson or jeffreys [default: clopper-pearson where
     /// the number of trials was fixed in advance and is reached, else confidence-sequence, which may be looked at often]
     #[arg(long, value_name = "METHOD")]
@@ -555,6 +578,10 @@ pub enum DataFormat {
     Text,
     /// For programs; stable, with a schema and a version.
     Json,
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    serde_json::from_str(text).map_err(|error| format!("not a share: {error}"))
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub fn bisect(args: &BisectArgs, global: &Global) -> Outcome {
         allow: args.session.allow,
         boot: &args.session.boot,
         format: args.format,
-        detach: false,
+        detach: args.detach,
     };
     begin(&source, plan, &how, global)
 }

@@ -36,6 +36,11 @@ pub fn compare(args: &CompareArgs, global: &Global) -> Outcome {
         cells.is_empty() || cells.iter().any(meets)
     };
     let by_run = args.axis.as_deref() == Some(RUN);
+    let same = runs.iter().enumerate().find(|(index, run)| runs[..*index].iter().any(|other| other.id == run.id));
+    if let (true, Some((_, run))) = (by_run, same) {
+        return Err(Failure::words(Exit::Usage, format!("two of these runs are called {}", run.id))
+            .hint("runs of several devices: --axis device"));
+    }
     let mut collector = Collector::new(&runs);
     if by_run {
         collector = collector.by_run();

@@ -54,20 +54,33 @@ const COLUMNS: [&str; 38] = [
     "power_mw_max",
 ];
 
-/// The trials of `dossier` as CSV (RFC 4180, with a header).
+/// The trials of `dossiers` as CSV (RFC 4180, with a header).
 ///
 /// # Errors
 /// Never while memory is written to.
-pub(super) fn trials(dossier: &Dossier, veil: &mut Veil) -> Result<Vec<u8>, Error> {
-    let axes: BTreeSet<&str> =
-        dossier.plan.cells.iter().flat_map(|cell| cell.levels.keys()).map(String::as_str).collect();
-    let outcomes = dossier.rows.iter().filter_map(|row| row.outcome.as_ref());
+pub(super) fn trials(dossiers: &[Dossier], veil: &mut Veil) -> Result<Vec<u8>, Error> {
+    let cells = dossiers.iter().flat_map(|dossier| &dossier.plan.cells);
+    let axes: BTreeSet<&str> = cells.flat_map(|cell| cell.levels.keys()).map(String::as_str).collect();
+    let outcomes = dossiers.iter().flat_map(|dossier| &dossier.rows).filter_map(|row| row.outcome.as_ref());
     let metrics: BTreeSet<&str> = outcomes.flat_map(|outcome| outcome.metrics.keys()).map(String::as_str).collect();
     let mut writer = Writer::from_writer(Vec::new());
     let named = |kind: &str, name: &&str| format!("{kind}.{name}");
     let header = COLUMNS.iter().map(|column| (*column).to_owned());
     let header = header.chain(axes.iter().map(|axis| named("axis", axis)));
     writer.write_record(header.chain(metrics.iter().map(|metric| named("metric", metric))))?;
+    for dossier in dossiers {
+        rows(&mut writer, dossier, (&axes, &metrics), veil)?;
+    }
+    writer.into_inner().map_err(|error| error.into_error().into())
+}
+
+/// A row for each trial of `dossier`, with columns for these axes and metrics.
+fn rows(
+    writer: &mut Writer<Vec<u8>>,
+    dossier: &Dossier,
+    (axes, metrics): (&BTreeSet<&str>, &BTreeSet<&str>),
+    veil: &mut Veil,
+) -> Result<(), Error> {
     let boots = dossier.boot_numbers();
     for row in &dossier.rows {
         let levels = row.cell.and_then(|index| dossier.plan.cells.get(index)).map(|cell| &cell.levels);
@@ -83,7 +96,7 @@ pub(super) fn trials(dossier: &Dossier, veil: &mut Veil) -> Result<Vec<u8>, Erro
         }));
         writer.write_record(record)?;
     }
-    writer.into_inner().map_err(|error| error.into_error().into())
+    Ok(())
 }
 
 /// What is said of `row` in [`COLUMNS`].

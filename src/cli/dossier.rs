@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use std::slice;
 
 use crate::cli::args::Global;
 use crate::cli::errors::{Failure, OrFail};
@@ -202,9 +203,17 @@ impl Dossier {
 
     /// What takes names out of what is said of it, unless `no_redact`.
     pub(super) fn veil(&self, no_redact: bool, global: &Global) -> Veil {
+        Self::veil_of(slice::from_ref(self), no_redact, global)
+    }
+
+    /// The same for several.
+    pub(super) fn veil_of(dossiers: &[Self], no_redact: bool, global: &Global) -> Veil {
         match no_redact {
             true => Veil::transparent(),
-            false => Veil::new(&Sysroot::new(global.sysroot.clone()), self.invoker.as_ref()),
+            false => {
+                let invokers = dossiers.iter().filter_map(|dossier| dossier.invoker.as_ref());
+                Veil::new(&Sysroot::new(global.sysroot.clone()), invokers)
+            }
         }
     }
 }

@@ -4,10 +4,14 @@
 //! keeps nothing that a board does not know: whatever is asked here can be asked again.
 
 mod attach;
+mod campaigns;
 mod power;
 mod pull;
 mod push;
+mod report;
 mod run;
+mod shares;
+mod spread;
 mod status;
 
 use std::env;
@@ -29,6 +33,7 @@ use crate::perform::ssh::{Ssh, SshError};
 use crate::perform::store::read_limited;
 
 pub use self::pull::send;
+pub(super) use self::shares::to_json as shares_json;
 
 /// How long a board may take for a command that does little.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,10 +55,14 @@ pub fn fleet(args: &FleetArgs, global: &Global) -> Outcome {
     let desk = Desk::open(args)?;
     match &args.command {
         FleetCommand::Push { files } => push::push(&desk, files),
+        FleetCommand::Run(args) if args.spread => spread::spread(&desk, args, global),
         FleetCommand::Run(args) => run::run(&desk, args),
+        FleetCommand::Nightly(args) => campaigns::nightly(&desk, args, global),
+        FleetCommand::Bisect(args) => campaigns::bisect(&desk, args, global),
         FleetCommand::Status { run, format } => status::status(&desk, run.as_deref(), *format, global),
         FleetCommand::Attach { run } => attach::attach(&desk, run.as_deref()),
         FleetCommand::Pull { runs, file_max } => pull::pull(&desk, runs, *file_max),
+        FleetCommand::Report(args) => report::report(&desk, args, global),
         FleetCommand::Stop { run } => run::stop(&desk, run.as_deref()),
         FleetCommand::PowerCycle { patience } => power::cycle(&desk, Duration::from_secs(*patience)),
     }
@@ -107,18 +116,28 @@ impl Desk {
 
     /// What `each` makes of every board, in the order of the inventory.
     fn ask_all<T: Send>(&self, at_a_time: usize, each: impl Fn(&BoardEntry) -> T + Sync) -> Vec<T> {
+        self.ask_each(&self.boards, at_a_time, each)
+    }
+
+    /// What `each` makes of each of `boards`, in their order.
+    fn ask_each<T: Send>(
+        &self,
+        boards: &[BoardEntry],
+        at_a_time: usize,
+        each: impl Fn(&BoardEntry) -> T + Sync,
+    ) -> Vec<T> {
         let next = AtomicUsize::new(0);
-        let made: Mutex<Vec<Option<T>>> = Mutex::new(self.boards.iter().map(|_| None).collect());
+        let made: Mutex<Vec<Option<T>>> = Mutex::new(boards.iter().map(|_| None).collect());
         let work = || {
             while let Some((index, board)) =
-                Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|index| Some((index, self.boards.get(index)?)))
+                Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|index| Some((index, boards.get(index)?)))
             {
                 let result = each(board);
                 made.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(result);
             }
         };
         thread::scope(|scope| {
-            for _ in 0..self.boards.len().min(at_a_time) {
+            for _ in 0..boards.len().min(at_a_time) {
                 let builder = thread::Builder::new().stack_size(STACK_BYTES);
                 builder.spawn_scoped(scope, work).expect("a thread can be started");
             }

@@ -13,26 +13,46 @@ use crate::model::verdict::{Counted, Judgement};
 use crate::perform::exhibits::Exhibit;
 use crate::perform::veil::Veil;
 
-/// The trials of `dossier`: a suite for each cell, a test case for each trial. A fault fails, what is in no rate is
-/// skipped. `outputs` are the ends of the output of the trials that are looked at closely.
+/// The trials of `dossiers`: a suite for each cell, of several runs for each run and cell, a test case for each trial. A
+/// fault fails, what is in no rate is skipped. `outputs` are, for each run, the ends of the output of the trials that are
+/// looked at closely.
 ///
 /// # Errors
 /// If a text cannot be part of XML.
-pub(super) fn trials(dossier: &Dossier, outputs: &[Vec<Exhibit>], veil: &mut Veil) -> Result<String, SerializeError> {
+pub(super) fn trials(
+    dossiers: &[Dossier],
+    outputs: &[Vec<Vec<Exhibit>>],
+    veil: &mut Veil,
+) -> Result<String, SerializeError> {
+    let runs: Vec<String> = dossiers.iter().map(|dossier| veil.text(dossier.report.run.id.as_str())).collect();
+    let mut report = Report::new(format!("jetfault {}", runs.join(" ")));
+    for (dossier, outputs) in dossiers.iter().zip(outputs) {
+        let device = dossier.report.run.device.as_ref().map_or("", |device| device.as_str());
+        let before = if dossiers.len() > 1 {
+            format!("{} {}: ", veil.text(device), dossier.report.run.id)
+        } else {
+            String::new()
+        };
+        report.add_test_suites(suites(dossier, &before, outputs, veil));
+    }
+    written(&report)
+}
+
+/// The suites of `dossier`, `before` at the beginning of their names.
+fn suites(dossier: &Dossier, before: &str, outputs: &[Vec<Exhibit>], veil: &mut Veil) -> Vec<TestSuite> {
     let mut close: Vec<Option<(&Close, &[Exhibit])>> = vec![None; dossier.rows.len()];
     for (number, look) in dossier.close.iter().enumerate() {
         close[look.row] = Some((look, outputs.get(number).map_or(&[], Vec::as_slice)));
     }
     let run = veil.text(dossier.report.run.id.as_str());
-    let mut suites: Vec<Suite> = dossier.plan.cells.iter().map(|cell| Suite::new(&veil.text(&cell.label))).collect();
-    suites.push(Suite::new("warming"));
+    let mut suites: Vec<Suite> =
+        dossier.plan.cells.iter().map(|cell| Suite::new(&format!("{before}{}", veil.text(&cell.label)))).collect();
+    suites.push(Suite::new(&format!("{before}warming")));
     for (row, close) in dossier.rows.iter().zip(close) {
         let suite = &mut suites[row.cell.unwrap_or(dossier.plan.cells.len())];
         suite.add(row, trial(&run, &suite.label, row, close, veil));
     }
-    let mut report = Report::new(format!("jetfault {run}"));
-    report.add_test_suites(suites.into_iter().filter(|suite| !suite.cases.test_cases.is_empty()).map(Suite::finish));
-    written(&report)
+    suites.into_iter().filter(|suite| !suite.cases.test_cases.is_empty()).map(Suite::finish).collect()
 }
 
 /// `report` as XML. Of a whole report, Jenkins' schema counts what failed and not what was skipped.
@@ -144,6 +164,27 @@ pub fn night(run: &str, cells: &[CellNight]) -> Result<String, SerializeError> {
     suite.add_test_cases(cells.iter().map(case));
     let mut report = Report::new("jetfault nightly");
     report.add_test_suite(suite);
+    written(&report)
+}
+
+/// The nights of several boards, a suite for each, by its name; one that has no night says why, and is skipped.
+///
+/// # Errors
+/// If a label cannot be part of XML.
+pub fn nights(boards: &[(String, Result<&[CellNight], &str>)]) -> Result<String, SerializeError> {
+    let mut report = Report::new("jetfault fleet nightly");
+    for (name, night) in boards {
+        let mut suite = TestSuite::new(name);
+        match night {
+            Ok(cells) => drop(suite.add_test_cases(cells.iter().map(case))),
+            Err(why) => {
+                let mut status = TestCaseStatus::skipped();
+                status.set_message(*why);
+                suite.add_test_case(TestCase::new("night", status));
+            }
+        }
+        report.add_test_suite(suite);
+    }
     written(&report)
 }
 

@@ -48,6 +48,8 @@ pub mod compare;
 
 pub mod nightly;
 
+pub mod joined;
+
 pub mod junit;
 
 mod csv_rows;
@@ -76,6 +78,7 @@ use crate::cli::args::{Cli, Command, Global, SchemaOf};
 use crate::cli::errors::Outcome;
 use crate::cli::exit::Exit;
 use crate::cli::render::{COLUMNS_DEFAULT, Style};
+use crate::decide::joined::joined_schema;
 use crate::decide::report::report_schema;
 use crate::model::matrix::json_schema;
 use crate::model::outcome::PeakMemory;
@@ -202,6 +205,7 @@ fn schema(of: SchemaOf) -> String {
     let schema = match of {
         SchemaOf::Matrix => json_schema(),
         SchemaOf::Report => report_schema(),
+        SchemaOf::Joined => joined_schema(),
     };
     let mut text = serde_json::to_string_pretty(&schema).expect("a schema has string keys");
     text.push('\n');

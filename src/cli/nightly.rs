@@ -63,7 +63,8 @@ impl NightReport {
         json
     }
 
-    fn exit(&self) -> Exit {
+    /// The exit code that it has.
+    pub(super) fn exit(&self) -> Exit {
         let any = |alarm| self.cells.iter().any(|cell| cell.alarm == alarm);
         match (any(Alarm::Fault), any(Alarm::Undecided) || !self.complete) {
             (true, _) => Exit::FaultFound,
@@ -125,7 +126,7 @@ pub fn nightly(args: &NightlyArgs, global: &Global) -> Outcome {
         allow: args.session.allow,
         boot: &args.session.boot,
         format: args.format,
-        detach: false,
+        detach: args.detach,
     };
     let exit = begin(&source, tonight, &how, global)?;
     if let (Some(file), Some(run)) =

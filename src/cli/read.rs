@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufReader;
+use std::slice;
 
 use crate::cli::args::{
     BundleArgs, DataFormat, ExplainArgs, Global, ReportArgs, ReportCommand, ReportFormat, StatusArgs,
@@ -10,9 +11,10 @@ use crate::cli::args::{
 use crate::cli::dossier::Dossier;
 use crate::cli::errors::{Failure, OrFail, Outcome};
 use crate::cli::exit::Exit;
+use crate::cli::joined::How;
 use crate::cli::render::Written;
 use crate::cli::run::{machine_dirs, run_failure};
-use crate::cli::{campaign, csv_rows, follow, issue, junit, locate, output, render};
+use crate::cli::{campaign, csv_rows, fleet, follow, issue, joined, junit, locate, output, render};
 use crate::decide::agenda::{Agenda, CellHere};
 use crate::decide::explain::ExplainFold;
 use crate::decide::plan::Plan;
@@ -53,6 +55,10 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
             .map(|run| Ok(locate::run_or_bundle(global, Some(run))?.1))
             .collect::<Result<Vec<_>, Failure>>()?,
     };
+    if args.joined {
+        let how = How { format: args.format, interval: args.interval, no_redact: args.no_redact };
+        return joined::print(&runs, &how, global);
+    }
     if args.format == ReportFormat::Md {
         let (text, reports) = issue::make(&runs, args, global)?;
         output::print(text.as_bytes())?;
@@ -60,7 +66,7 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
     }
     let [run] = &runs[..] else {
         return Err(Failure::words(Exit::Usage, format!("{} runs, and this format is of one", runs.len()))
-            .hint("--format md takes several runs together; else name one"));
+            .hint("--joined puts several together, device by device, in every format but html; --format md makes one bug report of them"));
     };
     let corrections = issue::corrected_by(run)?;
     if let (false, Some(_)) = (global.quiet, corrections.first()) {
@@ -85,9 +91,12 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
         ReportFormat::Text => tallies(&|report| render::report(report, &output::style(global)).into_bytes()),
         ReportFormat::Md => unreachable!("handled above"),
         ReportFormat::Json => tallies(&Report::to_json),
-        ReportFormat::Csv => trials(&|dossier, veil| csv_rows::trials(dossier, veil).or_fail(Exit::Bug)),
+        ReportFormat::Csv => {
+            trials(&|dossier, veil| csv_rows::trials(slice::from_ref(dossier), veil).or_fail(Exit::Bug))
+        }
         ReportFormat::Junit => trials(&|dossier, veil| {
-            junit::trials(dossier, &dossier.outputs(run), veil).map(String::into_bytes).or_fail(Exit::Bug)
+            let outputs = [dossier.outputs(run)];
+            junit::trials(slice::from_ref(dossier), &outputs, veil).map(String::into_bytes).or_fail(Exit::Bug)
         }),
         ReportFormat::Html => trials(&|dossier, veil| {
             render::html(dossier, &dossier.material(run), veil).map(String::into_bytes).or_fail(Exit::Bug)
@@ -128,7 +137,15 @@ fn bundle(args: &BundleArgs, global: &Global) -> Outcome {
 /// # Errors
 /// See [`Failure`].
 pub fn status(args: &StatusArgs, global: &Global) -> Outcome {
+    if let Some(name) = &args.shares {
+        let results = ResultsDir::at(locate::results_path(global.results.as_deref()));
+        output::print(&fleet::shares_json(&results, name, global)?)?;
+        return Ok(Exit::Done);
+    }
     let (results, run) = locate::run_or_bundle(global, args.run.as_deref())?;
+    if args.standing {
+        return campaign::print_standing(&run, DataFormat::Json, global);
+    }
     // Nothing happens any more to a bundle.
     if args.follow && locate::bundle_of(args.run.as_deref()).is_none() {
         return follow::follow(&results, &run, args, global);
@@ -358,7 +375,7 @@ pub(super) fn words_of(facts: MachineFacts) -> BTreeMap<String, String> {
 }
 
 /// What the results of a run are as an exit code: a measured or injected fault outranks what is undecided.
-fn exit_of(report: &Report) -> Exit {
+pub(super) fn exit_of(report: &Report) -> Exit {
     let counted = |cell: &crate::decide::report::CellReport| {
         [Provenance::Measured, Provenance::Injected, Provenance::Simulated, Provenance::Transcribed]
             .into_iter()
@@ -379,7 +396,7 @@ fn exit_of(report: &Report) -> Exit {
 }
 
 /// The exit code of several runs together: a fault in any, else undecided if one is.
-fn worst(exits: impl Iterator<Item = Exit>) -> Exit {
+pub(super) fn worst(exits: impl Iterator<Item = Exit>) -> Exit {
     let rank = |exit: &Exit| match exit {
         Exit::FaultFound => 2,
         Exit::Undecided => 1,

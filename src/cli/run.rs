@@ -69,7 +69,10 @@ pub use self::stop::stop;
 /// See [`Failure`].
 pub fn run(args: &RunArgs, global: &Global) -> Outcome {
     let source = locate::matrix(&args.matrix.matrix)?;
-    let plan = make_plan(&source, &args.matrix)?;
+    let mut plan = make_plan(&source, &args.matrix)?;
+    if let Some(share) = &args.share {
+        plan.take(share.clone()).or_fail(Exit::Usage)?;
+    }
     let how = Begin {
         new: args.new || args.git_bisect,
         device: args.session.device.as_ref(),

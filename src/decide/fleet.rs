@@ -4,12 +4,14 @@
 //! Pure: which words ssh said, which frames came and when it is, come in as values. Nothing here is remembered beyond
 //! one following: all truth is on the boards.
 
+mod agree;
 mod contact;
 mod share;
 mod shell;
 mod spread;
 mod trouble;
 
+pub use agree::{Agreement, Joint, agree};
 pub use contact::{Contact, Link, Note, SILENCE_MS, Sign, Turn};
 pub use share::{ForeignCell, Share, order_seed};
 pub use shell::{NulInWord, shell_line};

@@ -83,4 +83,6 @@ pub mod compare;
 
 pub mod brief;
 
+pub mod joined;
+
 pub mod checkpoint;

@@ -29,7 +29,7 @@ mod decision;
 mod headline;
 pub mod heat;
 mod rate;
-mod schema;
+pub(in crate::decide) mod schema;
 pub mod stages;
 pub mod trials;
 

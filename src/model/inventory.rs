@@ -22,6 +22,8 @@ pub const BOARDS_MAX: usize = 1000;
 pub struct Inventory {
     /// `[fleet]`.
     pub fleet: FleetSection,
+    /// `[[cells]]`, in the order of the file.
+    pub cells: Vec<CellRule>,
     /// `[[board]]`, in the order of the file.
     pub boards: Vec<BoardEntry>,
 }
@@ -49,6 +51,16 @@ impl Default for FleetSection {
             patience: Millis::from_secs(15 * 60),
         }
     }
+}
+
+/// Cells that only some boards may run.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellRule {
+    /// Which cells, as `--cell` takes it.
+    pub cell: String,
+    /// The tag that a board must have for them.
+    pub tag: String,
 }
 
 /// One board.
@@ -81,6 +93,8 @@ pub struct BoardEntry {
 struct File {
     #[serde(default)]
     fleet: FleetSection,
+    #[serde(default)]
+    cells: Vec<Spanned<CellRule>>,
     #[serde(default)]
     board: Vec<Entry>,
 }
@@ -116,8 +130,14 @@ pub fn parse_inventory(text: &str) -> Result<Inventory, String> {
         return Err(format!("{} boards; one desk has at most {BOARDS_MAX}", file.board.len()));
     }
     let mut seen = Seen { text, places: BTreeMap::new() };
-    let boards = file.board.into_iter().map(|entry| board(entry, &mut seen)).collect::<Result<_, _>>()?;
-    Ok(Inventory { fleet: file.fleet, boards })
+    let boards: Vec<BoardEntry> =
+        file.board.into_iter().map(|entry| board(entry, &mut seen)).collect::<Result<_, _>>()?;
+    let nobodys = |rule: &&Spanned<CellRule>| boards.iter().all(|board| !board.tags.contains(&rule.get_ref().tag));
+    if let Some(rule) = file.cells.iter().find(nobodys) {
+        return Err(seen.error(rule, format_args!("no board has the tag {:?}", rule.get_ref().tag)));
+    }
+    let cells = file.cells.into_iter().map(Spanned::into_inner).collect();
+    Ok(Inventory { fleet: file.fleet, cells, boards })
 }
 
 /// What was named so far, and where.
@@ -232,6 +252,17 @@ mod tests {
             parse_inventory(host).unwrap_err(),
             "line 6: host x of board b is already that of board a, in line 3"
         );
+    }
+
+    #[test]
+    fn cells_may_be_kept_to_a_tag_that_some_board_has() {
+        let text = |tag: &str| {
+            format!(
+                "[[board]]\nname = \"a\"\nhost = \"a\"\ntags = [\"jp62\"]\n[[cells]]\ncell = \"v=1\"\ntag = \"{tag}\"\n"
+            )
+        };
+        assert_eq!(parse_inventory(&text("jp62")).unwrap().cells[0].cell, "v=1");
+        assert_eq!(parse_inventory(&text("jp61")).unwrap_err(), "line 5: no board has the tag \"jp61\"");
     }
 
     #[test]

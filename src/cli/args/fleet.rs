@@ -1,10 +1,11 @@
 //! `attach`, and what drives boards from a desk.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::{AllowArgs, DataFormat, MatrixArgs};
+use super::{AllowArgs, DataFormat, MatrixArgs, ReportFormat, SearchArgs, SearchKind};
+use crate::decide::stats::Method;
 use crate::model::ids::RunId;
 
 /// `attach`.
@@ -54,6 +55,10 @@ pub enum FleetCommand {
     },
     /// Begin a run of a matrix on each board, or go on with it; it goes on there without this desk
     Run(FleetRunArgs),
+    /// Tonight's run of a matrix on each board against its own nights before: states, one exit code, JUnit
+    Nightly(FleetNightlyArgs),
+    /// The same search on each board, which passes a gate of its own: the same answer everywhere, another by device, or none
+    Bisect(FleetBisectArgs),
     /// Where the run of each board stands
     Status {
         /// The run: an id, or a unique beginning of one [default: the latest of each board]
@@ -75,6 +80,8 @@ pub enum FleetCommand {
         #[arg(long, value_name = "BYTES", default_value_t = 256 * 1024 * 1024)]
         file_max: u64,
     },
+    /// The runs that were pulled as one report: each board for itself, and together only where no test tells them apart
+    Report(FleetReportArgs),
     /// Stop the run of each board after its current trial
     Stop {
         /// The run: an id, or a unique beginning of one [default: the latest of each board]
@@ -88,15 +95,30 @@ pub enum FleetCommand {
     },
 }
 
-/// `fleet run`.
+/// `fleet report`.
 #[derive(Debug, Args)]
-pub struct FleetRunArgs {
+pub struct FleetReportArgs {
+    /// A run by its id, or a matrix by its name, whose latest run of each board is meant [default: the latest run of each
+    /// board; with all shares of its division, if it is one]
+    #[arg(value_name = "RUN|NAME")]
+    pub which: Option<String>,
+    /// How intervals are made: clopper-pearson, confidence-sequence, wilson or jeffreys
+    #[arg(long, value_name = "METHOD")]
+    pub interval: Option<Method>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub format: ReportFormat,
+    /// In files to pass on (md, csv, junit): keep names of boards, users and hosts, serial numbers and addresses
+    #[arg(long)]
+    pub no_redact: bool,
+}
+
+/// What is carried through on every board, and how.
+#[derive(Debug, Args)]
+pub struct FleetCarryArgs {
     /// Which matrix.
     #[command(flatten)]
     pub matrix: MatrixArgs,
-    /// Open new runs even if some of the same matrix are there
-    #[arg(long)]
-    pub new: bool,
     /// Go on although the jetfault binary is another one than the run began with
     #[arg(long)]
     pub accept_binary: bool,
@@ -109,4 +131,71 @@ pub struct FleetRunArgs {
     /// What is allowed.
     #[command(flatten)]
     pub allow: AllowArgs,
+}
+
+impl FleetCarryArgs {
+    /// The matrix, if it is a file.
+    pub fn file(&self) -> &Path {
+        Path::new(&self.matrix.matrix)
+    }
+
+    /// Whether it is a file of this desk, and not the name of a shipped one.
+    pub fn is_file(&self) -> bool {
+        self.file().is_file()
+    }
+}
+
+/// `fleet run`.
+#[derive(Debug, Args)]
+pub struct FleetRunArgs {
+    /// What is carried through.
+    #[command(flatten)]
+    pub carry: FleetCarryArgs,
+    /// Divide the trials over the boards instead, each of which runs its share in an order of its own; again, it sets right
+    /// what is missing
+    #[arg(long)]
+    pub spread: bool,
+    /// Follow the runs until they end; with --spread, what a lost board had not done is given to the others meanwhile
+    #[arg(long)]
+    pub follow: bool,
+    /// Open new runs even if some of the same matrix are there
+    #[arg(long)]
+    pub new: bool,
+}
+
+/// `fleet nightly`.
+#[derive(Debug, Args)]
+pub struct FleetNightlyArgs {
+    /// What is carried through.
+    #[command(flatten)]
+    pub carry: FleetCarryArgs,
+    /// Write the nights as JUnit XML as well, a suite for each board
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+}
+
+/// `fleet bisect`.
+#[derive(Debug, Args)]
+pub struct FleetBisectArgs {
+    /// What is searched
+    #[arg(value_enum)]
+    pub kind: SearchKind,
+    /// What is carried through.
+    #[command(flatten)]
+    pub carry: FleetCarryArgs,
+    /// How it is searched.
+    #[command(flatten)]
+    pub search: SearchArgs,
+    /// For `revisions`: a path whose changes make a commit ten times as likely; may be repeated
+    #[arg(long, value_name = "PATH", help_heading = "Search")]
+    pub path: Vec<String>,
+    /// Open new runs even if some of the same question are there
+    #[arg(long)]
+    pub new: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
 }

@@ -35,6 +35,8 @@ pub enum SchemaOf {
     Matrix,
     /// What `report --format json` prints.
     Report,
+    /// What `report --joined --format json` prints.
+    Joined,
 }
 
 /// Formats of `report`.

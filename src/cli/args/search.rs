@@ -47,6 +47,26 @@ pub struct SearchArgs {
     pub build_cost: Option<f64>,
 }
 
+impl SearchArgs {
+    /// The same, as words of a command line.
+    pub fn spelt(&self) -> Vec<String> {
+        let option = |name: &str, value: &dyn std::fmt::Display| format!("--{name}={value}");
+        let mut words: Vec<String> = self.axis.iter().map(|axis| option("axis", axis)).collect();
+        words.extend(self.good.iter().map(|level| option("good", level)));
+        words.extend(self.bad.iter().map(|level| option("bad", level)));
+        words.push(option("budget", &self.budget));
+        words.extend(self.build_cost.iter().map(|runs| option("build-cost", runs)));
+        let flags = [
+            (self.orders, "--orders"),
+            (self.thorough, "--thorough"),
+            (self.no_false_faults, "--no-false-faults"),
+            (self.no_confirm, "--no-confirm"),
+        ];
+        words.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
+        words
+    }
+}
+
 fn cost(text: &str) -> Result<f64, String> {
     let cost: f64 = text.parse().map_err(|_| "a number of runs, such as 10".to_owned())?;
     if cost.is_finite() && cost >= 0.0 { Ok(cost) } else { Err("a number of runs, such as 10".to_owned()) }

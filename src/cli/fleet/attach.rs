@@ -22,8 +22,13 @@ const END_PATIENCE: Duration = Duration::from_secs(20);
 
 /// `fleet attach [RUN]`.
 pub(super) fn attach(desk: &Desk, run: Option<&str>) -> Outcome {
-    let exits = desk.ask_all(desk.boards.len(), |board| Follow { desk, board, began: Instant::now() }.follow(run));
+    let exits = desk.ask_all(desk.boards.len(), |board| follow(desk, board, run));
     Ok(exits.into_iter().fold(Exit::Done, worse))
+}
+
+/// Follows the run of `board` until it ends or rests, or the board is set aside.
+pub(super) fn follow(desk: &Desk, board: &BoardEntry, run: Option<&str>) -> Exit {
+    Follow { desk, board, began: Instant::now() }.follow(run)
 }
 
 /// The following of one board.

@@ -76,8 +76,8 @@ impl Counting {
 /// One round of a run: its trials ran in an order drawn from the seed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Block {
-    /// The run.
-    pub run: RunId,
+    /// The run, by its place among those compared: runs of several devices may have the same id.
+    pub run: usize,
     /// The round.
     pub round: u32,
 }
@@ -308,7 +308,7 @@ impl<'r> Collector<'r> {
             figures: figures(result, started, cell.predicted.as_ref(), order),
             boot: is_placed.then(|| *self.boots.entry(started.boot.clone()).or_insert(boots)),
             position: started.started.position,
-            block: is_placed.then(|| Block { run: self.runs[run].id.clone(), round: result.trial.round }),
+            block: is_placed.then(|| Block { run, round: result.trial.round }),
             provenance,
             signature: (result.judgement.verdict.counted() == Counted::Fault)
                 .then(|| signature_words(&result.judgement)),

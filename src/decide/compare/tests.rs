@@ -178,7 +178,7 @@ fn trial(level: &str, fault: bool, boot: u32, round: u32) -> Observation {
         figures: BTreeMap::new(),
         boot: Some(boot),
         position: 0,
-        block: Some(Block { run: "x-001".parse().unwrap(), round }),
+        block: Some(Block { run: 0, round }),
         provenance: Provenance::Measured,
         signature: None,
     }

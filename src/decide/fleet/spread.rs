@@ -248,9 +248,7 @@ mod tests {
             of: ContentDigest::of(b"x"),
             generation: 1,
             seed: 7,
-            cells: cells
-                .map(|(n, &trials)| WantedCell { id: cell(n), trials, tags: BTreeSet::new() })
-                .collect(),
+            cells: cells.map(|(n, &trials)| WantedCell { id: cell(n), trials, tags: BTreeSet::new() }).collect(),
         }
     }
 

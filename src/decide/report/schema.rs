@@ -44,17 +44,7 @@ fn run() -> Value {
         &["id", "standing", "boots"],
         &[
             ("id", text("NAME-001.")),
-            (
-                "standing",
-                object(
-                    "Whether it goes on.",
-                    &["state"],
-                    &[
-                        ("state", words(&["open", "paused", "complete", "stopped"])),
-                        ("why", text("Why it was stopped.")),
-                    ],
-                ),
-            ),
+            ("standing", standing()),
             ("boots", count("Boots in which the harness started.")),
             ("device", text("The machine.")),
             ("tool", text("Version of the harness.")),
@@ -62,6 +52,14 @@ fn run() -> Value {
             ("machine", map("What the machine says about itself.", json!({ "type": "string" }))),
             ("set_aside", list(text("A cell that is not started again."))),
         ],
+    )
+}
+
+pub(in crate::decide) fn standing() -> Value {
+    object(
+        "Whether it goes on.",
+        &["state"],
+        &[("state", words(&["open", "paused", "complete", "stopped"])), ("why", text("Why it was stopped."))],
     )
 }
 
@@ -169,7 +167,7 @@ fn sampled() -> Value {
     )
 }
 
-fn rate() -> Value {
+pub(in crate::decide) fn rate() -> Value {
     object(
         "A rate, never without its bound.",
         &["faults", "counted", "method", "confidence", "low", "high"],
@@ -313,13 +311,13 @@ fn hypothesis() -> Value {
     )
 }
 
-fn object(about: &str, required: &[&str], members: &[(&str, Value)]) -> Value {
+pub(in crate::decide) fn object(about: &str, required: &[&str], members: &[(&str, Value)]) -> Value {
     let properties: Map<String, Value> =
         members.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     json!({ "type": "object", "description": about, "required": required, "properties": properties })
 }
 
-fn list(items: Value) -> Value {
+pub(in crate::decide) fn list(items: Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
@@ -327,23 +325,23 @@ fn map(about: &str, value: Value) -> Value {
     json!({ "type": "object", "description": about, "additionalProperties": value })
 }
 
-fn by_verdict(about: &str) -> Value {
+pub(in crate::decide) fn by_verdict(about: &str) -> Value {
     map(&format!("{about} By verdict."), count("How many."))
 }
 
-fn text(about: &str) -> Value {
+pub(in crate::decide) fn text(about: &str) -> Value {
     json!({ "type": "string", "description": about })
 }
 
-fn count(about: &str) -> Value {
+pub(in crate::decide) fn count(about: &str) -> Value {
     json!({ "type": "integer", "minimum": 0, "description": about })
 }
 
-fn share(about: &str) -> Value {
+pub(in crate::decide) fn share(about: &str) -> Value {
     json!({ "type": "number", "minimum": 0, "maximum": 1, "description": about })
 }
 
-fn words(words: &[&str]) -> Value {
+pub(in crate::decide) fn words(words: &[&str]) -> Value {
     json!({ "enum": words })
 }
 
@@ -351,20 +349,20 @@ fn verdict() -> Value {
     words(&Verdict::ALL.map(Verdict::as_str))
 }
 
-fn provenance() -> Value {
+pub(in crate::decide) fn provenance() -> Value {
     let all = [Provenance::Measured, Provenance::Injected, Provenance::Simulated, Provenance::Transcribed];
     words(&all.map(Provenance::as_str))
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::decide) mod tests {
     use super::*;
     use crate::decide::report::{RunFacts, report};
     use crate::testing::constructed::{BOARD, Journal, agenda_of, board_provenance, board_script, machine, plan_of};
 
     /// What is wrong with `value` by `schema`, which uses no more of the language than the functions above; a member that
     /// the schema does not know is wrong here.
-    fn wrong(schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
+    pub(in crate::decide) fn wrong(schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
         let is_type = |name: &str| match name {
             "object" => value.is_object(),
             "array" => value.is_array(),

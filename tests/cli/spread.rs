@@ -216,7 +216,7 @@ fn a_joined_report_has_each_device_for_itself_and_together_only_where_no_test_te
         "2 runs on 2 devices, 16 counted trials",
         "orin-1 8/8 63.1–100 %",
         "orin-2 0/8 at most 31.2 %",
-        "together – – simulated, differs between devices (exact p = 0.0002): no rate in common",
+        "together – – simulated, differs between devices (exact p = 1.6e-4): no rate in common",
     ] {
         assert!(said.says(words), "{words:?} is not in\n{}", said.out);
     }

@@ -164,7 +164,7 @@ fn carry<T: DeserializeOwned>(
 fn print_json<T: Serialize>(
     desk: &Desk,
     schema: &'static str,
-    came: &Came<T>,
+    came: &[Result<T, BoardFailure>],
     joint: Option<&Joint>,
 ) -> Result<(), Failure> {
     let boards = desk.boards.iter().zip(came).map(|(board, came)| BoardCame {

@@ -24,6 +24,7 @@ use crate::decide::plan::{CellRole, Plan};
 use crate::model::ids::{ContentDigest, RunId};
 use crate::model::inventory::BoardEntry;
 use crate::model::matrix::TrialsRule;
+use crate::model::units::counted;
 use crate::perform::ssh::SshError;
 use crate::perform::store::ResultsDir;
 
@@ -423,11 +424,11 @@ impl<'a> Division<'a> {
         let mut faults = 0;
         for board in boards.iter().filter(|board| !board.shares.is_empty()) {
             let own: u64 = board.shares.iter().map(|(status, _)| status.faults()).sum();
-            let counted: u64 = board.shares.iter().map(|(status, _)| status.said().counted()).sum();
+            let trials: u64 = board.shares.iter().map(|(status, _)| status.said().counted()).sum();
             faults += own;
-            say(board.entry, &format!("{} counted, {}", many(counted, "trial"), many(own, "fault")));
+            say(board.entry, &format!("{} counted, {}", counted(trials, "trial"), counted(own, "fault")));
         }
-        let mut words = format!("in all: {} of {} counted", deal.counted, many(deal.wanted, "trial"));
+        let mut words = format!("in all: {} of {} counted", deal.counted, counted(deal.wanted, "trial"));
         if deal.pending > 0 {
             words.push_str(&format!("; {} expected of boards that have them", deal.pending));
         }
@@ -439,8 +440,8 @@ impl<'a> Division<'a> {
         if missing > 0 {
             output::say(format_args!(
                 "{} of {} stay without a board: none that is left may have them, or could do them",
-                many(missing, "trial"),
-                many(deal.short.len() as u64, "cell")
+                counted(missing, "trial"),
+                counted(deal.short.len() as u64, "cell")
             ));
         }
         if !deal.is_complete() && deal.pending + deal.waiting > 0 {
@@ -457,17 +458,12 @@ impl<'a> Division<'a> {
 
 /// What is said of a share that a board begins, or goes on with.
 fn told(share: &Share, run: Option<&RunId>) -> String {
-    let trials = many(share.rounds.values().map(|rounds| u64::from(*rounds)).sum(), "trial");
-    let cells = many(share.rounds.len() as u64, "cell");
+    let trials = counted(share.rounds.values().map(|rounds| u64::from(*rounds)).sum(), "trial");
+    let cells = counted(share.rounds.len() as u64, "cell");
     match run {
         Some(run) => format!("{run} is its share {}: {trials} of {cells}", share.part),
         None => format!("its share {} is complete: {trials} of {cells}", share.part),
     }
-}
-
-/// `1 trial`, `2 trials`.
-fn many(n: u64, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
 fn is_passing(error: &SshError) -> bool {

@@ -70,13 +70,14 @@ fn follow(
     let mut follower = Follower::new(run.open_journal().or_fail(Exit::Unfit)?);
     let mut teller = Teller { run, sysroot, frames: args.frames, beaten: Instant::now(), is_heard: true };
     let units = UnitDir::new(sysroot, None);
-    let (mut worked_on, mut good) = (Instant::now(), Instant::now());
+    let (mut worked_on, mut good, mut told) = (Instant::now(), Instant::now(), Instant::now());
     teller.beat(&follower, &fold)?;
     loop {
         let mut lines = Vec::new();
         let stuck = follower
             .poll(|record| {
                 fold.apply(&record);
+                told = Instant::now();
                 tally.note(&record);
                 if record.seq > args.after {
                     lines.extend(render::change(&plan, &record, &tally).map(|line| (record.seq, line)));
@@ -97,7 +98,14 @@ fn follow(
         if results.is_held() != Some(false) || units.is_armed_for(&run.path) {
             worked_on = Instant::now();
         }
-        let end = fold.end().or((worked_on.elapsed() > DESERTED_AFTER).then_some(FollowEnd::Deserted));
+        // Somebody who takes a paused run up again holds the results before the first record of that.
+        let is_taken_up = |end: &FollowEnd| {
+            *end == FollowEnd::Paused && results.is_held() == Some(true) && told.elapsed() < DESERTED_AFTER
+        };
+        let end = fold
+            .end()
+            .filter(|end| !is_taken_up(end))
+            .or((worked_on.elapsed() > DESERTED_AFTER).then_some(FollowEnd::Deserted));
         if let Some(end) = end {
             teller.end(&follower, &fold, end)?;
             return Ok(Some(end));

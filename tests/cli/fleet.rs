@@ -35,15 +35,15 @@ exec sh -c "exec $3"
 "#;
 
 /// A desk with boards.
-pub struct Lab {
-    pub bench: Bench,
+pub(crate) struct Lab {
+    pub(crate) bench: Bench,
     /// The trees of the boards, which go with it.
     trees: Vec<(String, TempDir)>,
 }
 
 impl Lab {
     /// Boards of these names; `more` is said of each in the inventory.
-    pub fn new(names: &[&str], more: &str) -> Self {
+    pub(crate) fn new(names: &[&str], more: &str) -> Self {
         let mut lab = Self { bench: Bench::new(), trees: Vec::new() };
         lab.program("ssh", SSH);
         let boards = names.iter().map(|name| format!("[[board]]\nname = \"{name}\"\nhost = \"{name}\"\n{more}\n"));
@@ -70,7 +70,7 @@ impl Lab {
         self.boot(name, 1);
     }
 
-    pub fn program(&self, path: &str, text: &str) {
+    pub(crate) fn program(&self, path: &str, text: &str) {
         let path = self.bench.write(path, text);
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -83,7 +83,7 @@ impl Lab {
     }
 
     /// What is wrong with board `name` from now on.
-    pub fn fault(&self, name: &str, fault: &str) {
+    pub(crate) fn fault(&self, name: &str, fault: &str) {
         self.bench.write(&format!("{name}/fault"), fault);
     }
 
@@ -93,13 +93,13 @@ impl Lab {
         assert!(Command::new("kill").args(["-KILL", pid.trim()]).status().unwrap().success());
     }
 
-    pub fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.bench.command(&[&["fleet"], args].concat());
         command.env("JETFAULT_SSH", self.bench.path("ssh"));
         command
     }
 
-    pub fn fleet(&self, args: &[&str]) -> Said {
+    pub(crate) fn fleet(&self, args: &[&str]) -> Said {
         Said::of(&self.command(args).output().unwrap())
     }
 

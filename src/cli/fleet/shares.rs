@@ -49,8 +49,9 @@ impl ShareStatus {
         let course = match (&self.status.standing, self.status.harness, &self.status.armed) {
             (Standing::Complete, ..) => Course::Complete,
             (Standing::Stopped { .. }, ..) => Course::Stopped,
-            (Standing::Open, Harness::Working, _) | (Standing::Open, _, Some(_)) => Course::Working,
-            (Standing::Open, Harness::Absent | Harness::Unknown, None) | (Standing::Paused, ..) => Course::Halted,
+            (Standing::Open | Standing::Paused, Harness::Working, _) | (Standing::Open, _, Some(_)) => Course::Working,
+            (Standing::Open, Harness::Absent | Harness::Unknown, None)
+            | (Standing::Paused, Harness::Absent | Harness::Unknown, _) => Course::Halted,
         };
         let cells = self.status.cells.iter().map(|cell| {
             let counted = u32::try_from(cell.counted).unwrap_or(u32::MAX);
@@ -61,7 +62,7 @@ impl ShareStatus {
 
     /// Whether a person or the board itself put it to rest, and nobody merely left it.
     pub(super) fn is_paused(&self) -> bool {
-        self.status.standing == Standing::Paused
+        self.status.standing == Standing::Paused && self.said().course == Course::Halted
     }
 
     /// Counted faults.

@@ -6,6 +6,7 @@ use super::markdown::Safe;
 use super::style::{Colour, Style, wrap};
 use super::table::{Align, Row, elastic, fixed, table};
 use super::{counted, interval_heading, one_line, report, source};
+use crate::decide::compare::p_words;
 use crate::decide::joined::{DeviceSample, Finding, Joined, JoinedCell, OfDevice, Together};
 
 /// The most cells that are listed.
@@ -37,8 +38,12 @@ pub fn joined(joined: &Joined, style: &Style) -> String {
     if let left @ 1.. = joined.cells.len().saturating_sub(CELLS_MAX) {
         let _ = writeln!(out, "… and {left} more; --format json has all");
     }
-    if !joined.remarks.is_empty() {
+    let apart = apart(joined);
+    if !joined.remarks.is_empty() || !apart.is_empty() {
         out.push('\n');
+    }
+    for words in &apart {
+        wrap(&mut out, "", &one_line(words), style.columns());
     }
     for remark in &joined.remarks {
         wrap(&mut out, "", &one_line(remark), style.columns());
@@ -66,10 +71,23 @@ pub fn joined_markdown(joined: &Joined, safe: &mut Safe<'_>) -> String {
         let _ = writeln!(out, "\n{left} more cells are left out.");
     }
     out.push('\n');
+    for words in &apart(joined) {
+        let _ = writeln!(out, "- {}", safe.prose(words));
+    }
     for remark in &joined.remarks {
         let _ = writeln!(out, "- {}", safe.prose(remark));
     }
     out
+}
+
+/// The cells whose devices have no rate in common, with the reason.
+fn apart(joined: &Joined) -> Vec<String> {
+    let of_cell = |cell: &JoinedCell| {
+        let is_apart = |together: &&Together| together.finding != Finding::NotShown;
+        let words = cell.together.iter().filter(is_apart).map(|together| format!("{}: {}", cell.label, together.says));
+        words.collect::<Vec<_>>()
+    };
+    joined.cells.iter().take(CELLS_MAX).flat_map(of_cell).collect()
 }
 
 fn headline(joined: &Joined) -> String {
@@ -134,7 +152,12 @@ fn of_device(own: &OfDevice) -> Vec<Line> {
 fn of_together(together: &Together) -> Line {
     let rate = together.rate.as_ref();
     let mut notes: Vec<String> = source(together.provenance).map(str::to_owned).into_iter().collect();
-    notes.push(together.says.clone());
+    let p = together.p.map(|p| format!(", p = {}", p_words(p))).unwrap_or_default();
+    notes.push(match together.finding {
+        Finding::Differs => format!("devices differ{p}"),
+        Finding::NotShown => format!("no difference shown{p}"),
+        Finding::Untested => "not tested".to_owned(),
+    });
     Line {
         label: String::new(),
         device: TOGETHER.to_owned(),

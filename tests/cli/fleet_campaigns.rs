@@ -51,7 +51,7 @@ fn search(lab: &Lab, boards: &[(&str, &str)]) -> String {
     }
     lab.bench.write(
         "search.toml",
-        "[matrix]\nname = \"search\"\n[workload]\nkind = \"command\"\nsettle = \"0s\"\n\
+        "[matrix]\nname = \"search\"\ntrials = 1\n[workload]\nkind = \"command\"\nsettle = \"0s\"\n\
          argv = [\"sh\", \"-c\", \"case $(cat $HOME/which) in {one}|{two}) exit 7;; esac\"]\n\
          [baseline]\none = \"a\"\ntwo = \"b\"\n[axes]\none = [\"x\"]\ntwo = [\"y\"]\n",
     )
@@ -59,20 +59,28 @@ fn search(lab: &Lab, boards: &[(&str, &str)]) -> String {
 
 #[test]
 fn a_search_has_one_answer_only_where_every_board_passed_its_gate_and_says_the_same() {
-    let lab = Lab::new(&["orin-1", "orin-2"], "");
-    let file = search(&lab, &[("orin-1", "a"), ("orin-2", "a")]);
-    let bisect = |more: &[&str]| lab.fleet(&[&["bisect", "axes", &file, "--allow-root-workload"], more].concat());
-    let said = bisect(&[]);
-    assert!(said.ends(1).says("the same on all 2 devices, each after its own gate: one"), "{}\n{}", said.out, said.err);
+    // A search knows what earlier ones of its device found, so each has boards of its own.
+    let searched = |second: &str| {
+        let lab = Lab::new(&["orin-1", "orin-2"], "");
+        let file = search(&lab, &[("orin-1", "a"), ("orin-2", second)]);
+        let args = ["bisect", "axes", &file, "--allow-root-workload"];
+        let said = lab.fleet(&args);
+        (lab, file, said)
+    };
+    let (lab, file, said) = searched("a");
+    assert!(said.ends(1).says("the same on all 2 devices, each after its own gate: one=a"), "{}", said.out);
     // A complete search answers as it did, and the desk may ask again.
-    let again: Value = serde_json::from_str(&bisect(&["--format", "json"]).out).unwrap();
-    assert_eq!(again["joint"]["agreement"], "same");
-    assert_eq!(again["boards"][1]["came"]["finding"], "found");
+    let again = lab.fleet(&["bisect", "axes", &file, "--allow-root-workload", "--format", "json"]);
+    let again: Value = serde_json::from_str(&again.ends(1).out).unwrap();
+    assert_eq!(
+        (&again["joint"]["agreement"], &again["boards"][1]["came"]["finding"]),
+        (&"same".into(), &"found".into())
+    );
+    assert_eq!(again["boards"][1]["came"]["question"], "axes");
 
-    lab.bench.write("orin-2/which", "b");
-    let said = bisect(&["--new"]);
-    assert!(said.says("differs between devices: orin-1: one"), "{}", said.out);
-    lab.bench.write("orin-2/which", "none");
-    let said = bisect(&["--new"]);
-    assert!(said.ends(3).says("of 2 devices, not on orin-2"), "{}", said.out);
+    let (_lab, _, said) = searched("b");
+    let differs = "differs between devices: orin-1: one=a (error/exit 7); orin-2: two=b (error/exit 7)";
+    assert!(said.ends(1).says(differs), "{}", said.out);
+    let (_lab, _, said) = searched("none");
+    assert!(said.ends(3).says("undecided: one=a on 1 of 2 devices, not on orin-2"), "{}", said.out);
 }

@@ -61,7 +61,10 @@ pub fn agree(boards: &[(&str, Option<&Standing>)]) -> Joint {
             Joint { agreement: Agreement::Differs, says: format!("differs between devices: {each}") }
         }
         ([(answer, _)], true) => {
-            let says = format!("the same on all {} devices, each after its own gate: {answer}", answers.len());
+            let says = match answers.len() {
+                1 => format!("on one device alone, after its gate: {answer}"),
+                all => format!("the same on all {all} devices, each after its own gate: {answer}"),
+            };
             Joint { agreement: Agreement::Same, says }
         }
         ([(answer, _)], false) => {

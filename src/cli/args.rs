@@ -12,7 +12,10 @@ mod report;
 mod search;
 mod trying;
 
-pub use fleet::{AttachArgs, FleetArgs, FleetCommand, FleetRunArgs};
+pub use fleet::{
+    AttachArgs, BlockArgs, CollectFormat, Engine, FleetArgs, FleetBlockArgs, FleetCommand, FleetRunArgs,
+    FleetSubmitArgs,
+};
 pub use report::{BundleArgs, CompareFormat, ReportCommand, ReportFormat, SchemaOf};
 pub use search::{SearchArgs, SearchKind};
 pub use trying::TryArgs;

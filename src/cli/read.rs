@@ -358,7 +358,7 @@ pub(super) fn words_of(facts: MachineFacts) -> BTreeMap<String, String> {
 }
 
 /// What the results of a run are as an exit code: a measured or injected fault outranks what is undecided.
-fn exit_of(report: &Report) -> Exit {
+pub(super) fn exit_of(report: &Report) -> Exit {
     let counted = |cell: &crate::decide::report::CellReport| {
         [Provenance::Measured, Provenance::Injected, Provenance::Simulated, Provenance::Transcribed]
             .into_iter()

@@ -4,10 +4,14 @@
 //! Pure: which words ssh said, which frames came and when it is, come in as values. Nothing here is remembered beyond
 //! one following: all truth is on the boards.
 
+mod blocks;
+mod collected;
 mod contact;
 mod shell;
 mod trouble;
 
+pub use blocks::{Array, BadFeature, block_name, block_number, job_script};
+pub use collected::{BlockRow, BlockRun, BlockStanding, Collected, DeviceCell, TwoMatrices};
 pub use contact::{Contact, Link, Note, SILENCE_MS, Sign, Turn};
 pub use shell::{NulInWord, shell_line};
 pub use trouble::Trouble;

@@ -33,5 +33,6 @@ mod nightly;
 mod readers;
 mod runs;
 mod settings;
+mod slurm;
 mod stack;
 mod trying;

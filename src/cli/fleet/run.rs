@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::push::{matrices, push_matrix};
 use super::{BoardDone, BoardFailure, BoardOutcome, Desk, PATIENCE, harness, words};
-use crate::cli::args::FleetRunArgs;
+use crate::cli::args::{AllowArgs, FleetRunArgs};
 use crate::cli::errors::Outcome;
 use crate::cli::exit::Exit;
 use crate::cli::locate;
@@ -46,10 +46,16 @@ fn command_line(board: &BoardEntry, args: &FleetRunArgs, is_file: bool) -> Vec<S
     board.max_boots.iter().for_each(|boots| option("--set", format!("safety.max_boots={boots}")));
     args.script.iter().for_each(|script| option("--script", script.clone()));
     option("--boot-delay", args.boot_delay.to_string());
-    let allow = &args.allow;
+    let flags = [(args.new, "--new"), (args.accept_binary, "--accept-binary")];
+    argv.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
+    argv.extend(permissions(&args.allow));
+    argv.extend(["--".to_owned(), which]);
+    argv
+}
+
+/// What is allowed, as options of a command line.
+pub(super) fn permissions(allow: &AllowArgs) -> impl Iterator<Item = String> {
     let flags = [
-        (args.new, "--new"),
-        (args.accept_binary, "--accept-binary"),
         (allow.allow_reboot, "--allow-reboot"),
         (allow.allow_power_mode, "--allow-power-mode"),
         (allow.allow_drop_caches, "--allow-drop-caches"),
@@ -57,9 +63,7 @@ fn command_line(board: &BoardEntry, args: &FleetRunArgs, is_file: bool) -> Vec<S
         (allow.allow_root_workload, "--allow-root-workload"),
         (allow.allow_volatile, "--allow-volatile"),
     ];
-    argv.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
-    argv.extend(["--".to_owned(), which]);
-    argv
+    flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned())
 }
 
 fn begin(desk: &Desk, board: &BoardEntry, argv: &[String]) -> BoardOutcome {

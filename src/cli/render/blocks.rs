@@ -42,14 +42,15 @@ fn row(row: &BlockRow) -> Row {
         BlockStanding::Missing => ("missing", Some(Colour::Yellow)),
         BlockStanding::Unreadable => ("unreadable", Some(Colour::Red)),
     };
-    let known = |number: u64| row.run.is_some().then(|| number.to_string()).unwrap_or_default();
+    // Nothing is known of a block that is not there.
+    let known = |text: String| if row.run.is_some() { text } else { String::new() };
     Row {
         texts: vec![
             row.block.to_string(),
             one_line(row.device.as_deref().unwrap_or("–")),
             words.to_owned(),
-            row.run.as_ref().map(|_| format!("{}/{}", row.counted, row.wanted)).unwrap_or_default(),
-            known(row.faults),
+            known(format!("{}/{}", row.counted, row.wanted)),
+            known(row.faults.to_string()),
             one_line(row.why.as_deref().or(row.run.as_deref()).unwrap_or_default()),
         ],
         colour,

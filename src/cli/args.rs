@@ -14,8 +14,8 @@ mod search;
 mod trying;
 
 pub use fleet::{
-    AttachArgs, FleetArgs, FleetBisectArgs, FleetCarryArgs, FleetCommand, FleetNightlyArgs, FleetReportArgs,
-    FleetRunArgs,
+    AttachArgs, BlockArgs, CollectFormat, Engine, FleetArgs, FleetBisectArgs, FleetBlockArgs, FleetCarryArgs,
+    FleetCommand, FleetNightlyArgs, FleetReportArgs, FleetRunArgs, FleetSubmitArgs,
 };
 pub use report::{BundleArgs, CompareFormat, ReportCommand, ReportFormat, SchemaOf};
 pub use search::{SearchArgs, SearchKind};

@@ -4,7 +4,9 @@
 //! keeps nothing that a board does not know: whatever is asked here can be asked again.
 
 mod attach;
+mod block;
 mod campaigns;
+mod collect;
 mod power;
 mod pull;
 mod push;
@@ -13,6 +15,7 @@ mod run;
 mod shares;
 mod spread;
 mod status;
+mod submit;
 
 use std::env;
 use std::ffi::OsString;
@@ -52,6 +55,15 @@ const SSH_VARIABLE: &str = "JETFAULT_SSH";
 /// # Errors
 /// See [`Failure`].
 pub fn fleet(args: &FleetArgs, global: &Global) -> Outcome {
+    // The engine knows its nodes: these need no inventory.
+    match &args.command {
+        FleetCommand::Submit(submitted) => return submit::submit(args, submitted, global),
+        FleetCommand::Block(block) => return no_boards(args).and_then(|()| block::block(block, global)),
+        FleetCommand::Collect { dirs, format } => {
+            return no_boards(args).and_then(|()| collect::collect(dirs, *format, global));
+        }
+        _ => {}
+    }
     let desk = Desk::open(args)?;
     match &args.command {
         FleetCommand::Push { files } => push::push(&desk, files),
@@ -65,6 +77,16 @@ pub fn fleet(args: &FleetArgs, global: &Global) -> Outcome {
         FleetCommand::Report(args) => report::report(&desk, args, global),
         FleetCommand::Stop { run } => run::stop(&desk, run.as_deref()),
         FleetCommand::PowerCycle { patience } => power::cycle(&desk, Duration::from_secs(*patience)),
+        FleetCommand::Submit(_) | FleetCommand::Block(_) | FleetCommand::Collect { .. } => unreachable!("done above"),
+    }
+}
+
+/// Refuses boards of an inventory where none is read.
+fn no_boards(args: &FleetArgs) -> Result<(), Failure> {
+    match (&args.board[..], &args.tag[..]) {
+        ([], []) => Ok(()),
+        _ => Err(Failure::words(Exit::Usage, "--board and --tag choose boards of an inventory, and this reads none")
+            .hint("the engine chooses its nodes: see `jetfault fleet submit --help`")),
     }
 }
 

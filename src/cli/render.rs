@@ -3,6 +3,7 @@
 //! Owns layout, colour and the units of figures. It must not compute a figure or choose words for a claim: both come
 //! with the data, so that text, Markdown and JSON cannot disagree. Text is not a stable format; JSON is.
 
+mod blocks;
 mod compare;
 mod doctor;
 mod drill;
@@ -25,6 +26,7 @@ mod status;
 mod style;
 mod table;
 
+pub use blocks::blocks;
 pub use compare::{comparisons, comparisons_markdown, covariates, covariates_markdown};
 pub use doctor::doctor;
 pub use drill::drill;

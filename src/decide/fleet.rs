@@ -5,6 +5,8 @@
 //! one following: all truth is on the boards.
 
 mod agree;
+mod blocks;
+mod collected;
 mod contact;
 mod share;
 mod shell;
@@ -12,6 +14,8 @@ mod spread;
 mod trouble;
 
 pub use agree::{Agreement, Joint, agree};
+pub use blocks::{Array, BadFeature, block_name, block_number, job_script};
+pub use collected::{BlockRow, BlockRun, BlockStanding, Collected, DeviceCell, TwoMatrices};
 pub use contact::{Contact, Link, Note, SILENCE_MS, Sign, Turn};
 pub use share::{ForeignCell, Share, order_seed};
 pub use shell::{NulInWord, shell_line};

@@ -34,6 +34,7 @@ mod nightly;
 mod readers;
 mod runs;
 mod settings;
+mod slurm;
 mod spread;
 mod stack;
 mod trying;

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::{AllowArgs, DataFormat, MatrixArgs, ReportFormat, SearchArgs, SearchKind};
 use crate::decide::stats::Method;
-use crate::model::ids::RunId;
+use crate::model::ids::{ContentDigest, DeviceId, RunId};
 
 /// `attach`.
 #[derive(Debug, Args)]
@@ -93,6 +93,45 @@ pub enum FleetCommand {
         #[arg(long, value_name = "S", default_value_t = 600)]
         patience: u64,
     },
+    /// Have a lab's own engine run a matrix: a job array, an element for each block; it takes no inventory, and --tag is a
+    /// feature that a node must have
+    #[command(
+        after_help = "Examples:\n  jetfault fleet submit my.toml --results /shared/lab --dry-run\n  jetfault fleet submit my.toml --results /shared/lab --tag orin-nano -- --partition=boards\n  jetfault fleet collect /shared/lab/my-blocks-*"
+    )]
+    Submit(FleetSubmitArgs),
+    /// Run one block of a matrix in a directory of its own, or go on with it, as an element of a submitted array does; 0
+    /// says that it is done, whatever it found
+    Block(FleetBlockArgs),
+    /// Join what the elements of a submitted array left: which blocks are done, on which device, and what they found
+    #[command(
+        after_help = "Examples:\n  jetfault fleet collect /shared/lab/my-blocks-*\n  jetfault report $(jetfault fleet collect DIR --format paths) --format md\n\nExit codes: 0 every block is done, no fault · 1 a fault was found · 3 blocks are open or missing"
+    )]
+    Collect {
+        /// Directories of blocks, or copies of them from several nodes
+        #[arg(required = true, value_name = "DIR")]
+        dirs: Vec<PathBuf>,
+        /// Output format
+        #[arg(long, value_enum, default_value_t = CollectFormat::Text)]
+        format: CollectFormat,
+    },
+}
+
+/// An engine that hands jobs to nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// Slurm, by its `sbatch`.
+    Slurm,
+}
+
+/// Formats of `fleet collect`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CollectFormat {
+    /// For a terminal; not stable.
+    Text,
+    /// For programs.
+    Json,
+    /// The directory of each run that is done, a line each, for `report` and `compare`.
+    Paths,
 }
 
 /// `fleet report`.
@@ -198,4 +237,64 @@ pub struct FleetBisectArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
+}
+
+/// `fleet submit`.
+#[derive(Debug, Args)]
+pub struct FleetSubmitArgs {
+    /// Which matrix.
+    #[command(flatten)]
+    pub matrix: MatrixArgs,
+    /// Whose jobs they become
+    #[arg(long, value_enum, default_value_t = Engine::Slurm)]
+    pub engine: Engine,
+    /// Print the job script and the command that would submit it, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How many elements may run at a time [default: as many as there are nodes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub at_a_time: Option<u32>,
+    /// jetfault on the nodes
+    #[arg(long, value_name = "PROGRAM", default_value = "jetfault")]
+    pub program: String,
+    /// How each block is run.
+    #[command(flatten)]
+    pub how: BlockArgs,
+    /// What the engine is told besides, such as --partition=boards
+    #[arg(last = true, value_name = "OPTION")]
+    pub options: Vec<String>,
+}
+
+/// `fleet block`.
+#[derive(Debug, Args)]
+pub struct FleetBlockArgs {
+    /// Which matrix.
+    #[command(flatten)]
+    pub matrix: MatrixArgs,
+    /// Which block, from 1; its directory is block-NUMBER in the results directory
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub number: u32,
+    /// What this machine is called in results
+    #[arg(long, value_name = "NAME")]
+    pub device: DeviceId,
+    /// The digest of what was submitted: a matrix that was changed since is refused
+    #[arg(long, value_name = "DIGEST")]
+    pub submitted: Option<ContentDigest>,
+    /// How it is run.
+    #[command(flatten)]
+    pub how: BlockArgs,
+}
+
+/// How a block is run.
+#[derive(Debug, Args)]
+pub struct BlockArgs {
+    /// Go on although the jetfault binary is another one than the block began with
+    #[arg(long)]
+    pub accept_binary: bool,
+    /// What every worker plays instead of its cell, to test the harness itself; the trials are marked as simulated
+    #[arg(long, value_name = "SCRIPT", hide = true)]
+    pub script: Option<String>,
+    /// What is allowed.
+    #[command(flatten)]
+    pub allow: AllowArgs,
 }

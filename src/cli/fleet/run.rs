@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::push::{matrices, push_matrix};
 use super::{BoardDone, BoardFailure, BoardOutcome, Desk, PATIENCE, attach, harness, words, worse};
-use crate::cli::args::{FleetCarryArgs, FleetRunArgs};
+use crate::cli::args::{AllowArgs, FleetCarryArgs, FleetRunArgs};
 use crate::cli::errors::Outcome;
 use crate::cli::exit::Exit;
 use crate::cli::locate;
@@ -80,17 +80,8 @@ impl CommandLine {
         board.max_boots.iter().for_each(|boots| line.option("--set", &format!("safety.max_boots={boots}")));
         args.script.iter().for_each(|script| line.option("--script", script));
         line.option("--boot-delay", &args.boot_delay.to_string());
-        let allow = &args.allow;
-        let flags = [
-            (args.accept_binary, "--accept-binary"),
-            (allow.allow_reboot, "--allow-reboot"),
-            (allow.allow_power_mode, "--allow-power-mode"),
-            (allow.allow_drop_caches, "--allow-drop-caches"),
-            (allow.allow_injected_faults, "--allow-injected-faults"),
-            (allow.allow_root_workload, "--allow-root-workload"),
-            (allow.allow_volatile, "--allow-volatile"),
-        ];
-        line.argv.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()));
+        line.argv.extend(args.accept_binary.then(|| "--accept-binary".to_owned()));
+        line.argv.extend(permissions(&args.allow));
         line
     }
 
@@ -117,6 +108,19 @@ impl CommandLine {
         self.argv.extend(["--".to_owned(), self.matrix]);
         self.argv
     }
+}
+
+/// What is allowed, as options of a command line.
+pub(super) fn permissions(allow: &AllowArgs) -> impl Iterator<Item = String> {
+    let flags = [
+        (allow.allow_reboot, "--allow-reboot"),
+        (allow.allow_power_mode, "--allow-power-mode"),
+        (allow.allow_drop_caches, "--allow-drop-caches"),
+        (allow.allow_injected_faults, "--allow-injected-faults"),
+        (allow.allow_root_workload, "--allow-root-workload"),
+        (allow.allow_volatile, "--allow-volatile"),
+    ];
+    flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned())
 }
 
 fn begin(desk: &Desk, board: &BoardEntry, argv: &[String]) -> BoardOutcome {

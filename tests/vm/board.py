@@ -235,8 +235,9 @@ class Desk:
                 f'[[board]]\nname = "{board.name}"\nhost = "{board.name}"\ntags = ["vm"]\n{own}'
                 f'power_cycle = ["{hook}", "{board.pid_file}"]\nmax_boots = 200\n\n'
             )
+        # The exchange of keys that OpenSSH prefers takes an emulated processor seconds.
         common = (
-            f"Host *\n  HostName 127.0.0.1\n  IdentityFile {self.path}/key\n  IdentitiesOnly yes\n  IdentityAgent none\n"
+            f"Host *\n  KexAlgorithms curve25519-sha256\n  HostName 127.0.0.1\n  IdentityFile {self.path}/key\n  IdentitiesOnly yes\n  IdentityAgent none\n"
             f"  UserKnownHostsFile {self.path}/known_hosts\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n"
         )
         put(self.path / "config", "".join(hosts) + common)

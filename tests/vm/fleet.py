@@ -1,7 +1,7 @@
 """Two boards that a desk drives over ssh through a campaign of cold trials: boards reboot and are reset, the controller is
 killed, one network is cut, one board is power-cycled; then everything is pulled, and compared with what the host saw.
 """
-import dataclasses, hashlib, pathlib, re, subprocess, time
+import dataclasses, datetime, hashlib, pathlib, re, subprocess, time
 
 from board import Desk, Follower, put, says
 from campaign import MATRIX, WARMED, boots_wrong, verdicts
@@ -26,7 +26,7 @@ BOOT = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 @dataclasses.dataclass
 class Step:
-    """What is done to the desk or a board once a board has so many verdicts."""
+    """What is done to the desk or a board when a board answers again and has so many verdicts."""
     board: str
     after: int
     act: object
@@ -46,7 +46,7 @@ class Campaign:
         self.verdicts = {board.name: set() for board in desk.boards}
         self.early = {}
         self.cut_at = self.cut_until = None
-        self.cycling, self.cycled = None, {}
+        self.cycling = None
 
     # -- what is done --------------------------------------------------------------------------------------------------
 
@@ -99,17 +99,18 @@ class Campaign:
             name, words = heard
             if found := TOLD.match(words):
                 self.verdicts[name].add(found.groups())
-            for step in [step for step in steps if len(self.verdicts.get(step.board, ())) >= step.after]:
-                steps.remove(step)
-                step.act()
+            if words.startswith(UP):
+                for step in [step for step in steps if step.board == name and len(self.verdicts[name]) >= step.after]:
+                    steps.remove(step)
+                    step.act()
         if steps or self.cut_until:
             raise Failure(f"the campaign was over before all was done to it; left are {steps}")
         # A fault was found on each board.
         if follower.process.wait(60) != 1:
             raise Failure(f"attach ended with {follower.process.returncode} and not 1; see {self.desk.path}/attach.log")
         said, _ = self.cycling.communicate(timeout=PATIENCE)
-        says(said, f"power cycled: boot {BOOT} is over, {BOOT} answers")
-        self.cycled = {self.desk.boards[0].name: frozenset(re.findall(BOOT, said)[:1])}
+        # A board that reboots by itself at that moment cannot be asked in which boot it is.
+        says(said, f"^{self.desk.boards[0].name}: power cycled: boot {BOOT} (is over, {BOOT} answers|answers; .*not proven)")
         return follower
 
     def pulled(self, board):
@@ -137,7 +138,7 @@ class Campaign:
         results.check(dict.fromkeys(said))
         if board.name in self.early:
             results.check_after(self.early[board.name])
-        cut = self.cycled.get(board.name, frozenset())
+        cut = cut_boots(board, results)
         counts, wrong = verdicts(results, SYNC, cut)
         wrong += boots_wrong(results, cut)
         wrong += self.lost(board, results)
@@ -153,7 +154,7 @@ class Campaign:
         wrong += self.report_wrong(board)
         reboots = len(results.injected)
         found = f"{reboots} of {self.cold} reboot, {self.cold + self.warmed - reboots} pass"
-        took = f"{len(board.ends)} resets, noticed in {max(delays):.0f} s at most"
+        took = f"{len(board.ends)} ends of boots, {len(delays)} noticed in {max(delays):.0f} s at most, {unseen} without a controller"
         return Row(f"{board.name}, by {board.user}", f"{self.cold} cold, {self.warmed} warmed", found, "", took, seconds,
                    "; ".join(wrong))
 
@@ -167,6 +168,15 @@ class Campaign:
         done = subprocess.run([self.desk.harness, "report", self.pulled(board)], capture_output=True, text=True)
         whole = "campaign-001, complete" in done.stdout and f"device {board.name}" in done.stdout
         return [] if done.returncode == 1 and whole else [f"the report of what was pulled says {done.stdout}{done.stderr}"]
+
+
+def cut_boots(board, results):
+    """The boots whose power was cut, by the clock of the host, which is the board's."""
+    cut = set()
+    for end in [at for at, how in board.ends if how == "power"]:
+        until = datetime.datetime.fromtimestamp(end, datetime.timezone.utc).isoformat()
+        cut |= {record["boot"] for record in [record for record in results.records if record["wall"] < until][-1:]}
+    return cut
 
 
 def digests(directory):

@@ -203,9 +203,10 @@ fn a_user_gets_back_the_score_from_which_the_harness_protected_itself() {
     });
     let request = request.to_string();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.write_all(&u32::try_from(request.len()).unwrap().to_le_bytes()).unwrap();
     ours.write_all(request.as_bytes()).unwrap();
     let mut trampoline = Command::new(HARNESS);
-    trampoline.args(["__exec", "--request-bytes", &request.len().to_string()]).stdin(OwnedFd::from(theirs));
+    trampoline.arg("__exec").stdin(OwnedFd::from(theirs));
     let output = trampoline.output().unwrap();
     drop(trampoline);
     let mut said = String::new();

@@ -97,9 +97,7 @@ impl CorePattern {
                 has_pid(file, dead.pid) || file == report
             }
             // `core.COMM.UID.BOOT.PID.TIME`, compressed or not (systemd, src/coredump, `make_filename`).
-            Self::Program(Handler::SystemdCoredump) => {
-                has_pid(unpacked(file).unwrap_or(file), dead.pid)
-            }
+            Self::Program(Handler::SystemdCoredump) => has_pid(unpacked(file).unwrap_or(file), dead.pid),
         }
     }
 }

@@ -275,7 +275,7 @@ class Desk:
         return process
 
     def environment(self, **more):
-        return dict(os.environ, JETFAULT_SSH=str(self.ssh_program), NO_COLOR="1", **more)
+        return os.environ | {"JETFAULT_SSH": str(self.ssh_program), "NO_COLOR": "1"} | more
 
     def argv(self, *words):
         return [str(self.harness), "fleet", *map(str, words)]

@@ -97,12 +97,14 @@ impl CorePattern {
                 has_pid(file, dead.pid) || file == report
             }
             // `core.COMM.UID.BOOT.PID.TIME`, compressed or not (systemd, src/coredump, `make_filename`).
-            Self::Program(Handler::SystemdCoredump) => {
-                let packed = [".zst", ".lz4", ".xz"];
-                has_pid(packed.iter().find_map(|end| file.strip_suffix(end)).unwrap_or(file), dead.pid)
-            }
+            Self::Program(Handler::SystemdCoredump) => has_pid(unpacked(file).unwrap_or(file), dead.pid),
         }
     }
+}
+
+/// The name of a core that systemd-coredump packed, as it would be unpacked; none if it is not packed.
+pub fn unpacked(file: &str) -> Option<&str> {
+    [".zst", ".lz4", ".xz"].iter().find_map(|end| file.strip_suffix(end))
 }
 
 /// `core.….PID.TIME`.
@@ -267,11 +269,10 @@ mod tests {
         assert!(apport.names("_opt_trt_build-engine.1000.crash", &DEAD));
         let systemd = CorePattern::parse(SYSTEMD, false);
         assert_eq!(systemd, CorePattern::Program(Handler::SystemdCoredump));
-        for end in ["", ".zst", ".lz4", ".xz"] {
-            assert!(
-                systemd.names(&format!("core.build-engine.1000.{BOOT}.4242.1789000000000000{end}"), &DEAD),
-                "{end}"
-            );
+        for (end, is_packed) in [("", false), (".zst", true), (".lz4", true), (".xz", true)] {
+            let file = format!("core.build-engine.1000.{BOOT}.4242.1789000000000000{end}");
+            assert!(systemd.names(&file, &DEAD), "{file}");
+            assert_eq!(unpacked(&file), is_packed.then(|| file.strip_suffix(end).unwrap()), "{file}");
         }
         assert!(!systemd.names(&format!("core.build-engine.1000.{BOOT}.1.4242"), &DEAD));
         assert_eq!(CorePattern::parse("|/opt/collect %p", false), CorePattern::Program(Handler::Other));

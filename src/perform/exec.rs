@@ -117,16 +117,14 @@ impl ParentFlags {
         (flags, args)
     }
 
-    /// Arranges that this process dies with its parent, and returns the out-of-memory score to the user's.
+    /// Returns the out-of-memory score to the user's, and arranges that this process dies with its parent.
     ///
     /// Must come after any change of credentials: the kernel forgets the arrangement with them.
     ///
     /// # Errors
     /// If the parent is gone already, or the kernel refuses.
     pub fn bind(self) -> io::Result<()> {
-        if let Some(score) = self.oom_score_adj {
-            std::fs::write("/proc/self/oom_score_adj", score.to_string())?;
-        }
+        self.oom_score_adj.map_or(Ok(()), return_score)?;
         let Some(parent) = self.parent else { return Ok(()) };
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         // The parent may have died before the arrangement stood; then an adopter is the parent now.
@@ -135,6 +133,14 @@ impl ParentFlags {
         }
         Ok(())
     }
+}
+
+/// Returns the out-of-memory score to `score`.
+///
+/// Must come before any change of credentials: after it the files of `/proc/self` are root's, until another program is
+/// executed (prctl(2), `PR_SET_DUMPABLE`).
+fn return_score(score: i32) -> io::Result<()> {
+    std::fs::write("/proc/self/oom_score_adj", score.to_string())
 }
 
 /// Runs the trampoline; returns only if the program could not be executed.
@@ -166,6 +172,9 @@ fn become_program(flags: ParentFlags, conversation: &mut File) -> Result<std::co
     let [program, args @ ..] = &request.argv[..] else { return Err("no program to run".into()) };
     request.identity.iter().try_for_each(take_limits)?;
     raise(&request.limits)?;
+    if let Some(score) = request.oom_score_adj {
+        return_score(score).map_err(|error| format!("cannot return the out-of-memory score to {score}: {error}"))?;
+    }
     request.identity.iter().try_for_each(take_identity)?;
     affinity::confine(&request.cpus).map_err(|error| error.to_string())?;
     match request.aslr {
@@ -173,7 +182,7 @@ fn become_program(flags: ParentFlags, conversation: &mut File) -> Result<std::co
         Aslr::Off => os::place_memory_as_always().map_err(|error| format!("cannot turn ASLR off: {error}"))?,
     }
     std::env::set_current_dir(&request.cwd).map_err(|error| format!("cannot enter {:?}: {error}", request.cwd))?;
-    ParentFlags { oom_score_adj: request.oom_score_adj, ..flags }.bind().map_err(|error| error.to_string())?;
+    flags.bind().map_err(|error| error.to_string())?;
     match request.stdin {
         ExecStdin::Null => {
             let null = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;

@@ -1,5 +1,12 @@
 //! Programs of the user's: how they start, what their output means, as whom they run.
 
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use jetfault::model::settings::{Aslr, Cpus, ResourceLimits};
+
 use crate::bench::*;
 
 fn bytes_regex(pattern: &str) -> Regex {
@@ -179,6 +186,32 @@ fn every_child_runs_as_the_invoker() {
         looks_like_a_pass(&outcome) || matches!(&outcome.exit, Exit::NotStarted(why) if why.contains("denied")),
         "{outcome:?}"
     );
+}
+
+#[test]
+fn a_user_gets_back_the_score_from_which_the_harness_protected_itself() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root can become somebody else.
+        return;
+    }
+    let env = vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
+    let invoker = Invoker { uid: 4242, gid: 4343, cwd: "/".into(), env: env.clone(), ..Invoker::default() };
+    // A protected harness needs a right that a container may lack, and a higher score needs none.
+    let request = serde_json::json!({
+        "argv": ["cat", "/proc/self/oom_score_adj"], "env": env, "cwd": "/", "identity": invoker, "oom_score_adj": 300,
+        "stdin": "null", "cpus": Cpus::All, "limits": ResourceLimits::default(), "aslr": Aslr::Kept,
+    });
+    let request = request.to_string();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.write_all(&u32::try_from(request.len()).unwrap().to_le_bytes()).unwrap();
+    ours.write_all(request.as_bytes()).unwrap();
+    let mut trampoline = Command::new(HARNESS);
+    trampoline.arg("__exec").stdin(OwnedFd::from(theirs));
+    let output = trampoline.output().unwrap();
+    drop(trampoline);
+    let mut said = String::new();
+    ours.read_to_string(&mut said).unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "300\n", "{said}");
 }
 
 #[test]

@@ -74,12 +74,13 @@ def started(results):
     return [event for _, event in results.events("started")]
 
 
-def boots_wrong(results):
-    """What is wrong with how the boots of a campaign came about: each was asked for, or ended by an injected fault."""
+def boots_wrong(results, cut=frozenset()):
+    """What is wrong with how the boots of a campaign came about: each was asked for, or ended by an injected fault, or is
+    one of those that a person `cut`."""
     boots = list(dict.fromkeys(record["boot"] for record in results.records))
     asked = {event["boot"] for _, event in results.events("reboot_asked")}
     injected = {line["boot"] for line in results.injected}
-    wrong = [f"nobody ended boot {boot}" for boot in boots[:-1] if boot not in asked | injected]
+    wrong = [f"nobody ended boot {boot}" for boot in boots[:-1] if boot not in asked | injected | cut]
     for event in started(results):
         conditions = event.get("conditions", {})
         if event["launcher"] != "service":
@@ -108,6 +109,29 @@ def overhead_s(scenario, results):
     return max(took, default=0.0)
 
 
+def verdicts(results, breadcrumbs, cut=frozenset()):
+    """The verdicts of each cell, and what is wrong with them: a trial rebooted exactly where injected.jsonl says so. The
+    trial that ran when a person `cut` the power of its boot lost it."""
+    truth = {line["trial"] for line in results.injected}
+    boots = {event["trial"]: record["boot"] for record, event in results.events("started")}
+    # Of a stage that nobody waited for the record may be missing, and the one before it is named.
+    stages = ["C.forward", *(["C.free_host"] if breadcrumbs == ASYNC else [])]
+    counts, wrong = {}, []
+    for trial, (record, judgement) in results.judged().items():
+        label, _ = results.place(trial)
+        stage = judgement.get("stage") if judgement["verdict"] != "pass" else None
+        found = " ".join(filter(None, [judgement["verdict"], judgement.get("cause"), stage]))
+        counts.setdefault(label, []).append(judgement["verdict"])
+        expected, met = ["pass"], "met no fault"
+        if trial in truth:
+            expected, met = [f"reboot software-reset {stage}" for stage in stages], "reset the machine"
+        elif boots[trial] in cut and record["boot"] != boots[trial]:
+            found, expected, met = " ".join(found.split()[:2]), ["reboot power", "reboot undetermined"], "lost its power"
+        if found not in expected:
+            wrong.append(f"{trial} is {found}, and {met}")
+    return counts, wrong
+
+
 def resets(bench, name, cold, warmed, breadcrumbs=SYNC):
     """So many cold trials that a reset may end, against so many that a warm-up keeps up."""
     matrix = MATRIX.format(cold=cold, breadcrumbs=breadcrumbs) + WARMED.format(warmed=warmed)
@@ -116,17 +140,9 @@ def resets(bench, name, cold, warmed, breadcrumbs=SYNC):
     scenario.carry_through(patience=PATIENCE)
     seconds = time.monotonic() - begun
     results = scenario.results("campaign")
-    truth = {line["trial"]: line["stage"] for line in results.injected}
-    counts, wrong = {}, boots_wrong(results)
-    for trial, (_, judgement) in results.judged().items():
-        label, _ = results.place(trial)
-        stage = judgement.get("stage") if judgement["verdict"] != "pass" else None
-        found = " ".join(filter(None, [judgement["verdict"], judgement.get("cause"), stage]))
-        counts.setdefault(label, []).append(judgement["verdict"])
-        # Of a stage that nobody waited for the record may be missing, and the one before it is named.
-        stages = ["C.forward", *(["C.free_host"] if breadcrumbs == ASYNC else [])]
-        if found not in ([f"reboot software-reset {stage}" for stage in stages] if trial in truth else ["pass"]):
-            wrong.append(f"{trial} is {found}, and {'reset the machine' if trial in truth else 'met no fault'}")
+    truth = {line["trial"] for line in results.injected}
+    counts, wrong = verdicts(results, breadcrumbs)
+    wrong += boots_wrong(results)
     by_count = sorted(len(verdicts) for verdicts in counts.values())
     if by_count != sorted([cold, warmed]):
         wrong.append(f"the cells have {by_count} trials")

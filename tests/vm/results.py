@@ -8,8 +8,8 @@ VERDICTS = (
     "operator void"
 ).split()
 
-# A line of progress, which the harness prints once the verdict is on the disk.
-TOLD = re.compile(rf"^\[\d+/\d+\] (.+) r(\d+): ({'|'.join(VERDICTS)})\b")
+# A line of progress, which the harness prints once the verdict is on the disk, or of a follower, which begins with a date.
+TOLD = re.compile(rf"^(?:\[\d+/\d+\]|\d{{4}}-\S+Z) (.+) r(\d+): ({'|'.join(VERDICTS)})\b")
 
 
 def good_lines(journal):

@@ -51,15 +51,15 @@ FILES = {
 }
 
 
-def root_tree():
+def root_tree(name="systemd", packages=PACKAGES):
     """A Debian tree with systemd, made once; without what a network must bring, it is the slow part of the suite."""
-    tree = CACHE / f"systemd-{RELEASE}"
+    tree = CACHE / f"{name}-{RELEASE}"
     if not (tree / "etc/debian_version").exists():
         vm.require({"mmdebstrap": "mmdebstrap"})
-        unfinished = CACHE / "systemd.unfinished"
+        unfinished = CACHE / f"{name}.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         excluded = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ["man", "doc", "locale"]]
-        include = f"--include={','.join(PACKAGES)}"
+        include = f"--include={','.join(packages)}"
         vm.run("mmdebstrap", "--variant=minbase", "--mode=root", include, *excluded, RELEASE, unfinished)
         unfinished.rename(tree)
     return tree
@@ -69,19 +69,12 @@ def make_root(disk, harness, service, matrices):
     """The disk with systemd, the harness, the program `service` of a unit that starts at every boot, and matrices by
     name."""
     tree = root_tree()
-    for name, text in FILES.items():
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text(text)
+    dress(tree, FILES)
     units = tree / "etc/systemd/system"
-    for unit in MASKED:
-        (units / unit).unlink(missing_ok=True)
-        (units / unit).symlink_to("/dev/null")
     shutil.rmtree(tree / "etc/vm", ignore_errors=True)
     (tree / "etc/vm").mkdir()
-    (tree / "var/log/journal").mkdir(exist_ok=True)
     shutil.copy2(HERE / "guest" / service, tree / "etc/vm/service")
     shutil.copy2(HERE / "guest/work", tree / "etc/vm/work")
-    shutil.copy2(HERE / "guest/nvme", tree / "usr/bin/nvme")
     shutil.copy2(HERE / "guest/every-boot.service", units / "every-boot.service")
     wanted = units / "multi-user.target.wants"
     shutil.rmtree(wanted, ignore_errors=True)
@@ -90,6 +83,23 @@ def make_root(disk, harness, service, matrices):
     shutil.copy2(harness, tree / "usr/bin/jetfault")
     for name, text in matrices.items():
         (tree / f"etc/vm/{name}.toml").write_text(text)
+    make_disk(disk, tree)
+
+
+def dress(tree, files):
+    """Gives a Debian tree its files, and takes away what costs every boot seconds for nothing."""
+    for name, text in files.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+    units = tree / "etc/systemd/system"
+    for unit in MASKED:
+        (units / unit).unlink(missing_ok=True)
+        (units / unit).symlink_to("/dev/null")
+    (tree / "var/log/journal").mkdir(exist_ok=True)
+    shutil.copy2(HERE / "guest/nvme", tree / "usr/bin/nvme")
+
+
+def make_disk(disk, tree):
     disk.unlink(missing_ok=True)
     vm.run("mkfs.ext4", "-q", "-F", "-d", tree, disk, f"{MEGABYTES}M")
 
@@ -101,10 +111,10 @@ def starter(kernel):
     for name in ["bin", "dev", "disk", "modules", "proc", "sys"]:
         (tree / name).mkdir(parents=True)
     copy(pathlib.Path(shutil.which("busybox")), tree / "bin/busybox")
-    for applet in ["sh", "mount", "insmod", "sleep", "poweroff", "switch_root"]:
+    for applet in ["sh", "mount", "insmod", "sleep", "poweroff", "ifconfig", "switch_root"]:
         (tree / "bin" / applet).symlink_to("busybox")
     copy(HERE / "guest/switch-root", tree / "init")
-    vm.add_modules(tree, kernel)
+    vm.add_modules(tree, kernel, "virtio_net")
     return vm.pack(tree, CACHE / "starter.cpio")
 
 

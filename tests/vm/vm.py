@@ -156,9 +156,9 @@ def small_image(kernel, harness):
     return pack(tree, CACHE / "small.cpio")
 
 
-def add_modules(tree, kernel):
-    """What the machine needs to see its disk, its crash records and its watchdog."""
-    order = kernel.modules(["virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "ramoops", "i6300esb", "nvme"])
+def add_modules(tree, kernel, *more):
+    """What the machine needs to see its disk, its crash records and its watchdog, and `more`."""
+    order = kernel.modules(["virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "ramoops", "i6300esb", "nvme", *more])
     for module in order:
         copy(module, tree / "modules" / module.name)
     (tree / "modules/order").write_text("".join(f"{module.name}\n" for module in order))

@@ -1,11 +1,12 @@
 //! What is found out about a trial whose processes have ended: its program, its libraries, its core, the place of a crash.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::Linux;
 use crate::decide::classify::signal_name;
-use crate::decide::core_pattern::{CorePattern, Dead};
+use crate::decide::core_pattern::{CorePattern, Dead, unpacked};
 use crate::decide::crash::telling_frame;
 use crate::model::evidence::Fact;
 use crate::model::matrix::Tool;
@@ -71,7 +72,14 @@ impl Linux<'_> {
         outcome.notes.insert(CORE_NOTE.to_owned(), words);
         let found = found?;
         if outcome.crash.is_none() {
-            match post_mortem::crash_of(&found, &program) {
+            let read = match found.to_str().and_then(unpacked) {
+                Some(_) => Err(io::Error::other(format!(
+                    "it is packed, and not unpacked here: `coredumpctl info COREDUMP_PID={}` shows where it was",
+                    dead.pid
+                ))),
+                None => post_mortem::crash_of(&found, &program),
+            };
+            match read {
                 Ok(crash) => outcome.crash = Some(Box::new(crash)),
                 Err(error) => {
                     drop(outcome.notes.insert("post-mortem".to_owned(), format!("{}: {error}", found.display())))

@@ -28,7 +28,9 @@ impl<'a> FollowFold<'a> {
         match &record.event {
             Event::Started(started) => self.open = Some((started.trial.clone(), None)),
             Event::Stage(reached) => self.open = Some((reached.trial.clone(), Some(reached.stage.clone()))),
-            Event::Judged(_) => self.open = None,
+            Event::Judged(judged) => {
+                self.open.take_if(|(trial, _)| *trial == judged.trial);
+            }
             Event::Paused(_) => self.end = Some(FollowEnd::Paused),
             Event::Closed(_) => self.end = Some(FollowEnd::Closed),
             Event::Opened(_)

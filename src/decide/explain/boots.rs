@@ -105,6 +105,7 @@ pub(super) fn words(facts: &BootFacts) -> Vec<Seen> {
         Intent::Nothing => "not declared",
         Intent::Reboot => "declared before it happened",
         Intent::PowerCycle => "the power was cut by a hook of ours",
+        Intent::Person => "a person cut the power",
     };
     let thermal = match facts.thermal {
         ThermalLine::Said => "the kernel shut down because of it",

@@ -314,7 +314,14 @@ impl Variant {
             Some("power-cycle") => Intent::PowerCycle,
             Some(other) => panic!("{other}"),
         };
-        let end = OpenEnd { boot: before.parse().unwrap(), stage: None, unrecorded_ms: 0, running: true, intent, outside: None };
+        let end = OpenEnd {
+            boot: before.parse().unwrap(),
+            stage: None,
+            unrecorded_ms: 0,
+            running: true,
+            intent,
+            outside: None,
+        };
         let evidence = EvidenceSummary { file: ContentDigest::of(b"evidence"), findings };
         infer(&end, &evidence, &now, &Baseline::default()).0
     }

@@ -9,6 +9,7 @@ mod pull;
 mod push;
 mod run;
 mod status;
+mod witness;
 
 use std::env;
 use std::ffi::OsString;
@@ -52,7 +53,7 @@ pub fn fleet(args: &FleetArgs, global: &Global) -> Outcome {
         FleetCommand::Push { files } => push::push(&desk, files),
         FleetCommand::Run(args) => run::run(&desk, args),
         FleetCommand::Status { run, format } => status::status(&desk, run.as_deref(), *format, global),
-        FleetCommand::Attach { run } => attach::attach(&desk, run.as_deref()),
+        FleetCommand::Attach { run, allow_power_cycle } => attach::attach(&desk, run.as_deref(), *allow_power_cycle),
         FleetCommand::Pull { runs, file_max } => pull::pull(&desk, runs, *file_max),
         FleetCommand::Stop { run } => run::stop(&desk, run.as_deref()),
         FleetCommand::PowerCycle { patience } => power::cycle(&desk, Duration::from_secs(*patience)),

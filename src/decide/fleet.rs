@@ -7,7 +7,9 @@
 mod contact;
 mod shell;
 mod trouble;
+mod witness;
 
 pub use contact::{Contact, Link, Note, SILENCE_MS, Sign, Turn};
 pub use shell::{NulInWord, shell_line};
 pub use trouble::Trouble;
+pub use witness::{Entry, LINES_KEPT, Saw, Witness};

@@ -56,6 +56,13 @@ impl<'a> FollowFold<'a> {
         Some(format!("{trial} of {label}{stage}"))
     }
 
+    /// How long the open trial may take by its own timeout, in milliseconds.
+    pub fn limit_ms(&self) -> Option<u64> {
+        let (trial, _) = self.open.as_ref()?;
+        let timeout = self.plan.cell(&trial.cell)?.settings.watch.timeout.millis()?;
+        Some(timeout.ms())
+    }
+
     /// Whether the last record is one after which nothing comes by itself.
     pub fn end(&self) -> Option<FollowEnd> {
         self.end

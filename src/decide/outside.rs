@@ -13,7 +13,7 @@ use crate::model::journal::{Event, Judged, Record};
 use crate::model::observed::{CutStage, Cutter, Observed};
 
 /// The most observations of a run that are taken into its journal.
-pub const OBSERVATIONS_MAX: usize = 10_000;
+const OBSERVATIONS_MAX: usize = 10_000;
 
 /// The most of one boot that stand beside a verdict.
 const OF_A_BOOT_MAX: usize = 8;
@@ -50,9 +50,14 @@ impl Outside {
         }
     }
 
-    /// Whether `observed` is to be written down: once, and only so many.
-    pub fn wants(&self, observed: &Observed) -> bool {
-        self.ids.len() < OBSERVATIONS_MAX && !self.ids.contains(&observed.id())
+    /// Whether `observed` is written down already.
+    pub fn knows(&self, observed: &Observed) -> bool {
+        self.ids.contains(&observed.id())
+    }
+
+    /// Whether no more is written down.
+    pub fn is_full(&self) -> bool {
+        self.ids.len() >= OBSERVATIONS_MAX
     }
 
     /// What was seen of `boot`.

@@ -35,15 +35,15 @@ exec sh -c "exec $3"
 "#;
 
 /// A desk with boards.
-struct Lab {
-    bench: Bench,
+pub struct Lab {
+    pub bench: Bench,
     /// The trees of the boards, which go with it.
     trees: Vec<(String, TempDir)>,
 }
 
 impl Lab {
     /// Boards of these names; `more` is said of each in the inventory.
-    fn new(names: &[&str], more: &str) -> Self {
+    pub fn new(names: &[&str], more: &str) -> Self {
         let mut lab = Self { bench: Bench::new(), trees: Vec::new() };
         lab.program("ssh", SSH);
         let boards = names.iter().map(|name| format!("[[board]]\nname = \"{name}\"\nhost = \"{name}\"\n{more}\n"));
@@ -70,67 +70,84 @@ impl Lab {
         self.boot(name, 1);
     }
 
-    fn program(&self, path: &str, text: &str) {
+    pub fn program(&self, path: &str, text: &str) {
         let path = self.bench.write(path, text);
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     /// Puts board `name` into its boot number `n`.
-    fn boot(&self, name: &str, n: u32) {
+    pub fn boot(&self, name: &str, n: u32) {
         let (_, tree) = self.trees.iter().find(|(board, _)| board == name).unwrap();
         let id = format!("{n:08x}-9e6f-4d8e-b4cd-0d9449a8b993\n");
         fs::write(tree.path().join("proc/sys/kernel/random/boot_id"), id).unwrap();
     }
 
     /// What is wrong with board `name` from now on.
-    fn fault(&self, name: &str, fault: &str) {
+    pub fn fault(&self, name: &str, fault: &str) {
         self.bench.write(&format!("{name}/fault"), fault);
     }
 
     /// Cuts the last connection to board `name`.
-    fn cut(&self, name: &str) {
+    pub fn cut(&self, name: &str) {
         let pid = fs::read_to_string(self.bench.path(name).join("pid")).unwrap();
         assert!(Command::new("kill").args(["-KILL", pid.trim()]).status().unwrap().success());
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = self.bench.command(&[&["fleet"], args].concat());
         command.env("JETFAULT_SSH", self.bench.path("ssh"));
         command
     }
 
-    fn fleet(&self, args: &[&str]) -> Said {
+    pub fn fleet(&self, args: &[&str]) -> Said {
         Said::of(&self.command(args).output().unwrap())
     }
 
     /// Begins a run of `trials` trials of `ms` milliseconds on every board that is reached.
-    fn begin(&self, trials: u32, ms: u32) -> Said {
+    pub fn begin(&self, trials: u32, ms: u32) -> Said {
         let file = self.bench.write("away.toml", &matrix("away", trials, ""));
         self.fleet(&["run", &file, "--script", &format!("sleep {ms}; done")])
     }
 
-    fn journal(&self, name: &str) -> PathBuf {
+    /// Does on board `name` what a shell there is told, as if somebody had logged in.
+    pub fn on_board(&self, name: &str, line: &str) -> Command {
+        let mut command = Command::new("sh");
+        self.bench.at_home(&mut command);
+        command.arg(self.bench.path("ssh")).args(["-oBatchMode=yes", "--", name, line]);
+        command
+    }
+
+    /// The tree of board `name`.
+    pub fn tree(&self, name: &str) -> PathBuf {
+        self.trees.iter().find(|(board, _)| board == name).unwrap().1.path().to_path_buf()
+    }
+
+    pub fn journal(&self, name: &str) -> PathBuf {
         self.bench.path(name).join(".jetfault/results/away-001/journal.jsonl")
     }
 }
 
 /// A desk that follows, line by line.
-struct Follower {
-    child: Child,
+pub struct Follower {
+    pub child: Child,
     lines: BufReader<std::process::ChildStdout>,
-    said: String,
+    pub said: String,
 }
 
 impl Follower {
-    fn of(lab: &Lab) -> Self {
-        let mut child = lab.command(&["attach"]).stderr(Stdio::null()).spawn().unwrap();
+    pub fn of(lab: &Lab) -> Self {
+        Self::with(lab, &[])
+    }
+
+    pub fn with(lab: &Lab, args: &[&str]) -> Self {
+        let mut child = lab.command(&[&["attach"], args].concat()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines, said: String::new() }
     }
 
     /// Reads until a line has `words`.
     #[track_caller]
-    fn hears(&mut self, words: &str) {
+    pub fn hears(&mut self, words: &str) {
         let began = Instant::now();
         loop {
             let mut line = String::new();

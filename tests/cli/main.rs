@@ -35,3 +35,4 @@ mod runs;
 mod settings;
 mod stack;
 mod trying;
+mod witness;

@@ -111,9 +111,12 @@ impl Lab {
 
     /// Does on board `name` what a shell there is told, as if somebody had logged in.
     pub fn on_board(&self, name: &str, line: &str) -> Command {
+        let home = self.bench.path(name);
         let mut command = Command::new("sh");
         self.bench.at_home(&mut command);
-        command.arg(self.bench.path("ssh")).args(["-oBatchMode=yes", "--", name, line]);
+        let path = format!("{}:{}", home.join("bin").display(), std::env::var("PATH").unwrap());
+        command.args(["-c", line]).current_dir(&home).env_remove("JETFAULT_RESULTS").env("PATH", path);
+        command.env("HOME", &home).env("JETFAULT_LOCK_DIR", &home).env("XDG_STATE_HOME", home.join("state"));
         command
     }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::bench::{PATIENCE, Said, matrix};
@@ -20,7 +20,10 @@ fn await_file(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
         if wanted(&text) {
             return text;
         }
-        assert!(Instant::now() < until, "what was waited for never came to {}:\n{text}", path.display());
+        if Instant::now() > until {
+            let telling: Vec<&str> = text.lines().filter(|line| !line.contains("\"alive\"")).collect();
+            panic!("what was waited for never came to {}:\n{}", path.display(), telling.join("\n"));
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -35,7 +38,7 @@ fn begin(lab: &Lab, timeout: &str) {
     let text = matrix("away", 1, "").replace("settle", &format!("timeout = \"{timeout}\"\nsettle"));
     let file = lab.bench.write("away.toml", &text);
     lab.fleet(&["run", &file, "--script", "stage A.copy; sleep 600000; done"]).ends(3);
-    await_file(&lab.journal("orin-1"), |journal| journal.contains("A.copy"));
+    await_file(&lab.journal("orin-1"), |journal| journal.contains("\"stage\":\"A.copy\""));
 }
 
 fn witness_file(lab: &Lab) -> PathBuf {
@@ -191,7 +194,7 @@ fn a_verdict_that_was_given_too_early_is_given_again_and_told_once() {
     let text = matrix("away", 2, "");
     let file = lab.bench.write("away.toml", &text);
     lab.fleet(&["run", &file, "--script", "stage A.copy; sleep 600000; done"]).ends(3);
-    await_file(&lab.journal("orin-1"), |journal| journal.contains("A.copy"));
+    await_file(&lab.journal("orin-1"), |journal| journal.contains("\"stage\":\"A.copy\""));
     die(&lab);
     // Nobody watched: the verdict does not wait, and the next trial begins.
     let mut service = come_back(&lab);
@@ -215,7 +218,7 @@ fn a_verdict_that_was_given_too_early_is_given_again_and_told_once() {
     observe(&format!("{{\"witness\":\"{}\"}}", "x".repeat(200_000))).fails(2, &["more than 131072 bytes"]);
     // The harness takes it in when it is between two trials: this one is ended.
     lab.fleet(&["stop"]).ends(0);
-    Command::new("sh").arg("-c").arg(DIE).current_dir(lab.bench.path("orin-1")).status().unwrap();
+    lab.on_board("orin-1", DIE).status().unwrap();
     service.wait().unwrap();
     lab.boot("orin-1", 3);
     let mut service = lab.on_board("orin-1", RESUME).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -223,8 +226,8 @@ fn a_verdict_that_was_given_too_early_is_given_again_and_told_once() {
     assert_eq!(journal.matches("\"observed\":{").count(), 1, "{journal}");
     let path = lab.journal("orin-1");
     let run = path.parent().unwrap();
-    let result = fs::read_dir(run.join("trials")).unwrap().map(|entry| entry.unwrap().path().join("result.json"));
-    let first = result.filter(|path| path.display().to_string().contains("r001-a1")).next().unwrap();
+    let mut result = fs::read_dir(run.join("trials")).unwrap().map(|entry| entry.unwrap().path().join("result.json"));
+    let first = result.find(|path| path.display().to_string().contains("r001-a1")).unwrap();
     await_file(&first, |json| json.contains("\"verdict\": \"hang\"") && json.contains("\"corrects\": \"reboot\""));
     let trial = first.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
     let said = lab.bench.run(&["explain", &run.display().to_string(), &trial]);

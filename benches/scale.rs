@@ -111,7 +111,7 @@ fn journal_of(plan: &Plan, trials: u32, outcome: impl Fn(u32) -> Outcome) -> Vec
         let outcome = outcome(n);
         let (judgement, rule) = jetfault::decide::classify::classify(&outcome);
         write(Event::Finished(Finished { trial: trial.clone(), outcome: Box::new(outcome) }));
-        write(Event::Judged(Judged { trial, judgement, rule: rule.label.into() }));
+        write(Event::Judged(Judged { trial, judgement, rule: rule.label.into(), corrects: None }));
     }
     bytes
 }

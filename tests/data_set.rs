@@ -277,7 +277,7 @@ impl<'p> Transcript<'p> {
             self.warmed_by = Some(trial.clone());
         }
         let judgement = judgement(told);
-        self.write(Event::Judged(Judged { trial, judgement, rule: "transcribed".into() }));
+        self.write(Event::Judged(Judged { trial, judgement, rule: "transcribed".into(), corrects: None }));
     }
 }
 

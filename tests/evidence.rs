@@ -118,7 +118,7 @@ impl Scenario {
             Some(other) => panic!("{other}"),
         };
         let boot = self.boot("boot_id_before");
-        let end = OpenEnd { boot, stage: None, unrecorded_ms: 0, running: true, intent };
+        let end = OpenEnd { boot, stage: None, unrecorded_ms: 0, running: true, intent, outside: None };
         let evidence = EvidenceSummary { file: ContentDigest::of(b"evidence"), findings };
         infer(&end, &evidence, &self.boot("boot_id_now"), &baseline).0
     }
@@ -314,7 +314,14 @@ impl Variant {
             Some("power-cycle") => Intent::PowerCycle,
             Some(other) => panic!("{other}"),
         };
-        let end = OpenEnd { boot: before.parse().unwrap(), stage: None, unrecorded_ms: 0, running: true, intent };
+        let end = OpenEnd {
+            boot: before.parse().unwrap(),
+            stage: None,
+            unrecorded_ms: 0,
+            running: true,
+            intent,
+            outside: None,
+        };
         let evidence = EvidenceSummary { file: ContentDigest::of(b"evidence"), findings };
         infer(&end, &evidence, &now, &Baseline::default()).0
     }

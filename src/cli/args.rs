@@ -15,7 +15,7 @@ mod trying;
 
 pub use fleet::{
     AttachArgs, BlockArgs, CollectFormat, Engine, FleetArgs, FleetBisectArgs, FleetBlockArgs, FleetCarryArgs,
-    FleetCommand, FleetNightlyArgs, FleetReportArgs, FleetRunArgs, FleetSubmitArgs,
+    FleetCommand, FleetNightlyArgs, FleetReportArgs, FleetRunArgs, FleetSubmitArgs, ObserveArgs,
 };
 pub use report::{BundleArgs, CompareFormat, ReportCommand, ReportFormat, SchemaOf};
 pub use search::{SearchArgs, SearchKind};
@@ -109,6 +109,9 @@ pub enum Command {
     /// Follow a run as it goes, until it ends; Ctrl-C ends the following and not the run
     #[command(after_help = "Examples:\n  jetfault attach              the latest run\n  jetfault attach bnb-1936-002")]
     Attach(AttachArgs),
+    /// Keep what was seen of this machine from outside, a JSON object on standard input, for the verdict of a run
+    #[command(hide = true)]
+    Observe(ObserveArgs),
     /// Finish the current trial, put back what was changed, remove the boot service, then stop
     #[command(after_help = "Example:\n  jetfault stop")]
     Stop(StopArgs),

@@ -12,10 +12,13 @@ use crate::cli::{locate, output, read, render};
 use crate::decide::follow::FollowFold;
 use crate::model::frame::{FRAME_SCHEMA, FollowEnd, Frame};
 use crate::model::ids::BootId;
+use crate::model::observed::bounded_line;
 use crate::perform::boot::{Trouble, UnitDir, last_words};
 use crate::perform::follow::Follower;
 use crate::perform::host::{self, Sysroot};
+use crate::perform::kernel_stream::KernelStream;
 use crate::perform::runner::RunError;
+use crate::perform::spool::Spool;
 use crate::perform::store::{ResultsDir, RunDir};
 
 /// How often the journal is looked at.
@@ -23,6 +26,9 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 /// How often whoever reads frames is told that the machine is up.
 const BEAT: Duration = Duration::from_secs(4);
+
+/// How often at most they are told of another open trial or stage.
+const NEWS: Duration = Duration::from_millis(500);
 
 /// How long a run may be without anybody who works on it before it is said so: one harness may just take over from
 /// another.
@@ -68,7 +74,9 @@ fn follow(
     let plan = read::plan(run)?;
     let (mut fold, mut tally) = (FollowFold::new(&plan), Tally::default());
     let mut follower = Follower::new(run.open_journal().or_fail(Exit::Unfit)?);
-    let mut teller = Teller { run, sysroot, frames: args.frames, beaten: Instant::now(), is_heard: true };
+    let mut teller = Teller { run, sysroot, frames: args.frames, beaten: Instant::now(), open: None, is_heard: true };
+    let mut kernel = args.frames.then(|| KernelStream::at(&sysroot.place("dev/kmsg")));
+    let _watching = args.witness.as_deref().map(|witness| Watching::begin(run, witness, sysroot)).transpose()?;
     let units = UnitDir::new(sysroot, None);
     let (mut worked_on, mut good, mut told) = (Instant::now(), Instant::now(), Instant::now());
     teller.beat(&follower, &fold)?;
@@ -110,10 +118,31 @@ fn follow(
             teller.end(&follower, &fold, end)?;
             return Ok(Some(end));
         }
-        if teller.beaten.elapsed() > BEAT {
+        if let Some(kernel) = &mut kernel {
+            teller.kernel(kernel, &follower, &fold)?;
+        }
+        let is_news = fold.open() != teller.open && teller.beaten.elapsed() > NEWS;
+        if is_news || teller.beaten.elapsed() > BEAT {
             teller.beat(&follower, &fold)?;
         }
         thread::sleep(PERIOD);
+    }
+}
+
+/// A desk watches this boot as long as this lives: the next start waits for what it has to say.
+struct Watching(Spool);
+
+impl Watching {
+    fn begin(run: &RunDir, witness: &str, sysroot: &Sysroot) -> Result<Self, Failure> {
+        let spool = Spool::of(run);
+        spool.watch(&bounded_line(witness), &sysroot.boot_id().or_fail(Exit::Unfit)?).or_fail(Exit::Unfit)?;
+        Ok(Self(spool))
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.unwatch();
     }
 }
 
@@ -124,6 +153,8 @@ struct Teller<'a> {
     frames: bool,
     /// When a frame was last written.
     beaten: Instant,
+    /// What that said to be open.
+    open: Option<String>,
     /// Whether anybody reads it still: a desk that lost its connection does not.
     is_heard: bool,
 }
@@ -139,6 +170,16 @@ impl Teller<'_> {
 
     fn beat(&mut self, follower: &Follower, fold: &FollowFold<'_>) -> Result<(), Failure> {
         if self.frames { self.write(self.frame(follower.seq(), fold)?) } else { Ok(()) }
+    }
+
+    /// Passes on what the kernel said, while a trial is open.
+    fn kernel(&mut self, kernel: &mut KernelStream, follower: &Follower, fold: &FollowFold<'_>) -> Result<(), Failure> {
+        let (lines, trouble) = (kernel.poll(), kernel.trouble());
+        let lines = if fold.open().is_some() { lines } else { Vec::new() };
+        if lines.is_empty() && trouble.is_none() {
+            return Ok(());
+        }
+        self.write(Frame { kernel: lines, kernel_trouble: trouble, ..self.frame(follower.seq(), fold)? })
     }
 
     fn end(&mut self, follower: &Follower, fold: &FollowFold<'_>, end: FollowEnd) -> Result<(), Failure> {
@@ -161,12 +202,15 @@ impl Teller<'_> {
             seq,
             say: None,
             open: fold.open(),
+            limit_ms: fold.limit_ms(),
+            kernel: Vec::new(),
+            kernel_trouble: None,
             end: None,
         })
     }
 
     fn write(&mut self, frame: Frame) -> Result<(), Failure> {
-        self.beaten = Instant::now();
+        (self.beaten, self.open) = (Instant::now(), frame.open.clone());
         self.is_heard &= output::offer(&frame.to_line())?;
         Ok(())
     }

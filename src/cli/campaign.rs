@@ -1,7 +1,7 @@
 //! A campaign in the course of a run: the plan in force, where it stands, and what comes next.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,7 +20,7 @@ use crate::model::ids::{CellId, DeviceId};
 use crate::model::journal::{Event, Extended, Hooked, Invoker, Opened, Record};
 use crate::model::matrix::{Matrix, Override, Tool, VerdictName, parse_bytes};
 use crate::model::verdict::{Counted, Provenance, Role, Signature};
-use crate::perform::journal::{ReadError, read_records};
+use crate::perform::journal::read_in_hindsight;
 use crate::perform::revisions::{Repository, RevisionCache};
 use crate::perform::runner::RunError;
 use crate::perform::store::{ResultsDir, RunDir, names};
@@ -46,12 +46,14 @@ pub fn in_force(run: &RunDir, mut plan: Plan) -> Result<Plan, Failure> {
 }
 
 fn records(run: &RunDir, mut each: impl FnMut(Record)) -> Result<(), Failure> {
-    let journal = BufReader::new(run.open_journal().or_fail(Exit::Unfit)?);
-    let read = read_records(journal, |record| {
-        each(record);
-        Ok::<(), ReadError>(())
-    });
-    read.map(|_| ()).map_err(|error| run_failure(run, RunError::Read(error)))
+    let read = read_in_hindsight(
+        || run.open_journal(),
+        |record| {
+            each(record);
+            Ok::<(), RunError>(())
+        },
+    );
+    read.map_err(|error| run_failure(run, error))
 }
 
 /// The matrix of a run as it was when the run began.

@@ -16,6 +16,7 @@ mod shares;
 mod spread;
 mod status;
 mod submit;
+mod witness;
 
 use std::env;
 use std::ffi::OsString;
@@ -72,7 +73,7 @@ pub fn fleet(args: &FleetArgs, global: &Global) -> Outcome {
         FleetCommand::Nightly(args) => campaigns::nightly(&desk, args, global),
         FleetCommand::Bisect(args) => campaigns::bisect(&desk, args, global),
         FleetCommand::Status { run, format } => status::status(&desk, run.as_deref(), *format, global),
-        FleetCommand::Attach { run } => attach::attach(&desk, run.as_deref()),
+        FleetCommand::Attach { run, allow_power_cycle } => attach::attach(&desk, run.as_deref(), *allow_power_cycle),
         FleetCommand::Pull { runs, file_max } => pull::pull(&desk, runs, *file_max),
         FleetCommand::Report(args) => report::report(&desk, args, global),
         FleetCommand::Stop { run } => run::stop(&desk, run.as_deref()),

@@ -64,6 +64,8 @@ pub mod capture;
 
 pub mod inspect;
 
+pub mod observe;
+
 pub mod man;
 
 pub mod render;
@@ -179,6 +181,7 @@ fn perform(cli: &Cli) -> Outcome {
         Command::Arm(args) => boots::arm(args, global),
         Command::Disarm(args) => boots::disarm(args, global),
         Command::Attach(args) => attach::attach(args, global),
+        Command::Observe(args) => observe::observe(args, global),
         Command::Stop(args) => run::stop(args, global),
         Command::Explain(args) => read::explain(args, global),
         Command::Report(args) => read::report(args, global),

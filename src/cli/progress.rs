@@ -126,6 +126,15 @@ impl<'a> Progress<'a> {
 
     fn judged(&mut self, judged: &Judged) {
         let judgement = &judged.judgement;
+        match judged.corrects.map(Verdict::counted) {
+            Some(Counted::Clean) => self.tally.counted = self.tally.counted.saturating_sub(1),
+            Some(Counted::Fault) => {
+                self.tally.counted = self.tally.counted.saturating_sub(1);
+                self.tally.faults = self.tally.faults.saturating_sub(1);
+            }
+            Some(Counted::Excluded) => self.tally.excluded = self.tally.excluded.saturating_sub(1),
+            None => {}
+        }
         match judgement.verdict.counted() {
             Counted::Clean => self.tally.counted += 1,
             Counted::Fault => {

@@ -16,7 +16,7 @@ use crate::cli::render::Written;
 use crate::cli::run::{machine_dirs, run_failure};
 use crate::cli::{campaign, csv_rows, fleet, follow, issue, joined, junit, locate, output, render};
 use crate::decide::agenda::{Agenda, CellHere};
-use crate::decide::explain::ExplainFold;
+use crate::decide::explain::{ExplainFold, Explanation};
 use crate::decide::plan::Plan;
 use crate::decide::report::{Report, Standing};
 use crate::decide::result::{ResultFold, TrialResult};
@@ -27,13 +27,15 @@ use crate::decide::stopping::End;
 use crate::model::evidence::Fact;
 use crate::model::ids::{ContentDigest, TrialId};
 use crate::model::journal::{Event, Opened, Record};
+use crate::model::observed::Observed;
 use crate::model::settings::Breadcrumbs;
 use crate::model::verdict::{Provenance, Verdict};
 use crate::perform::boot::{Trouble, UnitDir, hold_of};
 use crate::perform::bundle::pack;
 use crate::perform::host::{MachineFacts, Sysroot};
-use crate::perform::journal::{first_record, read_records};
+use crate::perform::journal::{first_record, read_in_hindsight};
 use crate::perform::runner::{COMMIT_PERIOD_MS, RunError};
+use crate::perform::spool::Spool;
 use crate::perform::store::{ResultsDir, RunDir, names};
 use crate::perform::veil::Veil;
 
@@ -214,9 +216,12 @@ pub fn explain(args: &ExplainArgs, global: &Global) -> Outcome {
         explanation = fold.apply(&record)?.or(explanation.take());
         Ok(())
     })?;
-    let explanation = explanation.ok_or_else(|| {
+    let mut explanation = explanation.ok_or_else(|| {
         Failure::words(Exit::Undecided, "this trial has no verdict yet").hint("`jetfault resume` judges what is open")
     })?;
+    for seen in late_observations(&run, &explanation) {
+        explanation.add_late(&seen);
+    }
     match args.format {
         DataFormat::Text => {
             let style = output::style(global);
@@ -232,6 +237,14 @@ pub fn explain(args: &ExplainArgs, global: &Global) -> Outcome {
         DataFormat::Json => output::print(&explanation.to_json())?,
     }
     Ok(Exit::Done)
+}
+
+/// What was seen from outside of the end of the trial's boot, and has not been taken into the journal.
+fn late_observations(run: &RunDir, explanation: &Explanation) -> Vec<Observed> {
+    // A run that cannot be looked at is explained as its journal tells it.
+    let mut waiting = Spool::of(run).waiting().unwrap_or_default();
+    waiting.retain(|seen| seen.boot.is_some() && seen.boot == explanation.boot);
+    waiting
 }
 
 /// Prints the report of a run that was just carried on; returns the exit code that its results have.
@@ -321,15 +334,14 @@ impl Read {
         Ok(Self { plan, agenda })
     }
 
-    /// Hands each record of the journal of `run` to `each`, in order.
+    /// Hands each record of the journal of `run` to `each`, in order; what was seen from outside stands where it belongs.
     pub(super) fn records(
         &self,
         run: &RunDir,
         mut each: impl FnMut(Record) -> Result<(), IllegalEvent>,
     ) -> Result<(), Failure> {
-        let journal = BufReader::new(run.open_journal().or_fail(Exit::Unfit)?);
-        read_records(journal, |record| each(record).map_err(RunError::Illegal))
-            .map(|_| ())
+        let open = || run.open_journal();
+        read_in_hindsight(open, |record| each(record).map_err(RunError::Illegal))
             .map_err(|error| run_failure(run, error))
     }
 }

@@ -332,6 +332,29 @@ impl Progress {
         self.seek(agenda);
     }
 
+    /// Takes note of a verdict on a trial of `cell` in the place of `before`. A trial that is no longer counted is repeated
+    /// if its block is still going on.
+    pub fn corrected(&mut self, agenda: &Agenda, cell: usize, before: &Judgement, after: &Judgement) {
+        self.decisions.correct(cell, before, after);
+        let counts = |judgement: &Judgement| judgement.verdict.counted() != Counted::Excluded;
+        let state = &mut self.cells[cell];
+        match (counts(before), counts(after)) {
+            (true, false) => {
+                state.counted = state.counted.saturating_sub(1);
+                state.excluded += 1;
+                state.done = false;
+            }
+            (false, true) => {
+                state.counted += 1;
+                state.excluded = state.excluded.saturating_sub(1);
+                state.done = true;
+            }
+            (true, true) | (false, false) => {}
+        }
+        self.decide(agenda);
+        self.seek(agenda);
+    }
+
     /// Takes `cell` out of all further blocks.
     pub fn set_aside(&mut self, agenda: &Agenda, cell: usize) {
         self.cells[cell].aside = true;

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::decide::compare::{CollectError, Collector, RunUnderComparison};
+use crate::decide::outside::Outside;
 use crate::decide::plan::{Cell, CellRole};
 use crate::decide::report::Rate;
 use crate::decide::result::TrialResult;
@@ -235,6 +236,8 @@ pub struct BriefFold<'r> {
     observed: Vec<usize>,
     /// What the machine said at the beginning of the last boot, by run.
     findings: Vec<Option<Findings>>,
+    /// What was seen of each run's machine from outside.
+    outside: Vec<Outside>,
     excerpts: excerpt::Fold,
 }
 
@@ -277,6 +280,7 @@ impl<'r> BriefFold<'r> {
             groups: BTreeMap::new(),
             observed: Vec::new(),
             findings: runs.iter().map(|_| None).collect(),
+            outside: runs.iter().map(|_| Outside::default()).collect(),
             excerpts: excerpt::Fold::default(),
         }
     }
@@ -288,6 +292,9 @@ impl<'r> BriefFold<'r> {
     pub fn add(&mut self, run: usize, record: &Record, result: Option<&TrialResult>) -> Result<(), CollectError> {
         if let Event::Booted(booted) = &record.event {
             self.findings[run] = Some(booted.evidence.findings.clone());
+        }
+        if let Event::Observed(observed) = &record.event {
+            self.outside[run].note(observed);
         }
         let Some(result) = result else { return Ok(()) };
         let Some(started) = &result.started else { return Ok(()) };
@@ -315,7 +322,8 @@ impl<'r> BriefFold<'r> {
         if result.judgement.verdict.counted() == Counted::Fault {
             self.recipes[recipe].faulted.get_or_insert((run, index));
             let findings = self.findings[run].as_ref().filter(|_| result.outcome.is_none());
-            self.excerpts.add(run, &self.recipes[recipe].label, result, findings);
+            let outside = if result.outcome.is_none() { self.outside[run].of(&started.boot) } else { &[] };
+            self.excerpts.add(run, &self.recipes[recipe].label, result, findings, outside);
         }
         Ok(())
     }

@@ -220,6 +220,7 @@ mod tests {
             outcome: None,
             judgement,
             rule: "panic-record".to_owned(),
+            corrects: None,
             judged_in: "1f06b739-9e6f-4d8e-b4cd-0d9449a8b993".parse().unwrap(),
             judged_wall: serde_json::from_str("\"2026-11-30T09:43:12.101Z\"").unwrap(),
         }

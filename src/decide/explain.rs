@@ -18,8 +18,9 @@ use crate::decide::plan::Plan;
 use crate::decide::result::{ResultFold, TrialResult};
 use crate::decide::run::{IllegalEvent, RunState};
 use crate::model::evidence::Fact;
-use crate::model::ids::TrialId;
+use crate::model::ids::{BootId, TrialId};
 use crate::model::journal::{Event, Record};
+use crate::model::observed::Observed;
 use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
 use crate::model::verdict::{Counted, Judgement, Provenance};
 
@@ -39,6 +40,9 @@ pub struct Explanation {
     /// Where its numbers come from; absent if it never started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provenance: Option<Provenance>,
+    /// The boot whose end it did not live to see; absent if it did, or never started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<BootId>,
     /// What was observed, in words.
     pub observed: Vec<Seen>,
     /// The facts that decide the row, in the order of the table's columns.
@@ -66,6 +70,12 @@ impl Explanation {
         let mut json = serde_json::to_vec_pretty(self).expect("an explanation has string keys and finite numbers");
         json.push(b'\n');
         json
+    }
+
+    /// Adds what was seen of the end of its boot and came when no verdict could be given any more.
+    pub fn add_late(&mut self, outside: &Observed) {
+        boots::from_outside(outside, &mut self.observed);
+        self.observed.push(seen("seen too late", "the run was over: it changes no verdict"));
     }
 }
 
@@ -181,6 +191,7 @@ pub fn explain(result: &TrialResult, plan: &Plan, evidence: Option<&BootEvidence
         trial: result.trial.clone(),
         label: cell.map(|cell| cell.label.clone()),
         provenance: result.started.as_ref().map(|started| started.started.provenance),
+        boot: result.started.as_ref().filter(|_| result.outcome.is_none()).map(|started| started.boot.clone()),
         observed: if is_told { told(result) } else { observed(result, evidence) },
         facts,
         rule: rule_applied(&result.rule),
@@ -241,6 +252,9 @@ fn observed(result: &TrialResult, evidence: Option<&BootEvidence>) -> Vec<Seen> 
         }
     }
     observed.push(seen("judged in boot", result.judged_in.as_str()));
+    if let Some(old) = result.corrects {
+        observed.push(seen("verdict before", format!("{old}, until it was known what was seen from outside")));
+    }
     if let Some(stage) = &result.judgement.stage {
         let unrecorded = match result.judgement.unrecorded_ms {
             Some(ms) => format!("{stage} or later, up to {ms} ms unrecorded"),

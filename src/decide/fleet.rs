@@ -12,6 +12,7 @@ mod share;
 mod shell;
 mod spread;
 mod trouble;
+mod witness;
 
 pub use agree::{Agreement, Joint, agree};
 pub use blocks::{Array, BadFeature, block_name, block_number, job_script};
@@ -21,3 +22,4 @@ pub use share::{ForeignCell, Share, order_seed};
 pub use shell::{NulInWord, shell_line};
 pub use spread::{BoardSaid, CellSaid, Course, Deal, Order, Role, ShareSaid, Short, WantedCell, Whole, deal};
 pub use trouble::Trouble;
+pub use witness::{Entry, LINES_KEPT, Saw, Witness};

@@ -28,7 +28,9 @@ impl<'a> FollowFold<'a> {
         match &record.event {
             Event::Started(started) => self.open = Some((started.trial.clone(), None)),
             Event::Stage(reached) => self.open = Some((reached.trial.clone(), Some(reached.stage.clone()))),
-            Event::Judged(_) => self.open = None,
+            Event::Judged(judged) => {
+                self.open.take_if(|(trial, _)| *trial == judged.trial);
+            }
             Event::Paused(_) => self.end = Some(FollowEnd::Paused),
             Event::Closed(_) => self.end = Some(FollowEnd::Closed),
             Event::Opened(_)
@@ -52,6 +54,13 @@ impl<'a> FollowFold<'a> {
         let stage = stage.as_ref().map(|stage| format!(" at {stage}")).unwrap_or_default();
         let label = self.plan.cell(&trial.cell).map_or(trial.cell.as_str(), |cell| cell.label.as_str());
         Some(format!("{trial} of {label}{stage}"))
+    }
+
+    /// How long the open trial may take by its own timeout, in milliseconds.
+    pub fn limit_ms(&self) -> Option<u64> {
+        let (trial, _) = self.open.as_ref()?;
+        let timeout = self.plan.cell(&trial.cell)?.settings.watch.timeout.millis()?;
+        Some(timeout.ms())
     }
 
     /// Whether the last record is one after which nothing comes by itself.

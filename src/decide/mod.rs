@@ -15,6 +15,8 @@ pub mod arrange;
 
 pub mod agenda;
 
+pub mod outside;
+
 pub mod attempt;
 
 pub mod classify;

@@ -6,7 +6,7 @@ use crate::model::ids::{BootId, TrialId};
 use crate::model::journal::{Event, Judged, Record, Started};
 use crate::model::outcome::Outcome;
 use crate::model::units::{UptimeMs, WallTime};
-use crate::model::verdict::{Judgement, STAGES_MAX, StageName};
+use crate::model::verdict::{Judgement, STAGES_MAX, StageName, Verdict};
 
 /// Name and version of the format of `result.json`.
 pub const RESULT_SCHEMA: &str = "jetfault.result/1";
@@ -45,6 +45,9 @@ pub struct TrialResult {
     pub judgement: Judgement,
     /// Label of the rule that gave it.
     pub rule: String,
+    /// The verdict that was given before what a desk saw was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrects: Option<Verdict>,
     /// The boot in which it was judged.
     pub judged_in: BootId,
     /// When it was judged, for people.
@@ -85,6 +88,8 @@ pub struct ResultFold {
     stages: Vec<StageAt>,
     stages_more: u64,
     outcome: Option<Box<Outcome>>,
+    /// The last result of a trial that was not seen to end.
+    revisable: Option<Box<TrialResult>>,
 }
 
 impl ResultFold {
@@ -92,7 +97,7 @@ impl ResultFold {
     pub fn apply(&mut self, record: &Record) -> Option<TrialResult> {
         match &record.event {
             Event::Started(started) => {
-                *self = Self::default();
+                *self = Self { revisable: self.revisable.take(), ..Self::default() };
                 self.started = Some(StartedAt {
                     boot: record.boot.clone(),
                     uptime_ms: record.uptime_ms,
@@ -117,7 +122,7 @@ impl ResultFold {
                 self.outcome = Some(finished.outcome.clone());
                 None
             }
-            Event::Judged(judged) => Some(std::mem::take(self).judged(record, judged)),
+            Event::Judged(judged) => Some(self.verdict(record, judged)),
             Event::Opened(_)
             | Event::Booted(_)
             | Event::Extended(_)
@@ -133,8 +138,25 @@ impl ResultFold {
         }
     }
 
+    fn verdict(&mut self, record: &Record, judged: &Judged) -> TrialResult {
+        let is_open = self.started.as_ref().is_some_and(|start| start.started.trial == judged.trial);
+        if judged.corrects.is_some()
+            && !is_open
+            && let Some(before) = self.revisable.as_deref().filter(|before| before.trial == judged.trial)
+        {
+            let Judged { judgement, rule, corrects, .. } = judged.clone();
+            let (judged_in, judged_wall) = (record.boot.clone(), record.wall);
+            return TrialResult { judgement, rule, corrects, judged_in, judged_wall, ..before.clone() };
+        }
+        let revisable = self.revisable.take();
+        let result = std::mem::take(self).judged(record, judged);
+        let is_revisable = result.started.is_some() && result.outcome.is_none();
+        self.revisable = if is_revisable { Some(Box::new(result.clone())) } else { revisable };
+        result
+    }
+
     fn judged(self, record: &Record, judged: &Judged) -> TrialResult {
-        let Judged { trial, judgement, rule } = judged.clone();
+        let Judged { trial, judgement, rule, corrects } = judged.clone();
         TrialResult {
             schema: RESULT_SCHEMA.to_owned(),
             trial,
@@ -145,6 +167,7 @@ impl ResultFold {
             outcome: self.outcome,
             judgement,
             rule,
+            corrects,
             judged_in: record.boot.clone(),
             judged_wall: record.wall,
         }

@@ -9,6 +9,7 @@ use crate::decide::agenda::{Agenda, Judging, Progress};
 use crate::decide::arrange::Changed;
 use crate::decide::campaign::is_preparation;
 use crate::decide::infer::{Baseline, Intent, OpenEnd};
+use crate::decide::outside::{Outside, Revisable};
 use crate::model::evidence::{EvidenceSummary, Shutdown};
 use crate::model::ids::{BootId, CellId, TrialId};
 use crate::model::journal::{Booted, Closed, Event, Judged, Opened, Record, Started};
@@ -170,6 +171,10 @@ pub struct RunState {
     index_of: HashMap<CellId, usize>,
     /// Evidence that came while a trial was open: it joins the baseline when that trial is judged.
     unjudged_evidence: Vec<EvidenceSummary>,
+    /// What desks saw of this machine.
+    pub outside: Outside,
+    /// The last verdict across a boot, which what comes from outside may correct.
+    revisable: Option<Box<Revisable>>,
 }
 
 type Applied = Result<(), &'static str>;
@@ -201,6 +206,8 @@ impl RunState {
             progress: Progress::new(agenda),
             index_of: agenda.cells.iter().enumerate().map(|(i, cell)| (cell.id.clone(), i)).collect(),
             unjudged_evidence: Vec::new(),
+            outside: Outside::default(),
+            revisable: None,
         }
     }
 
@@ -248,7 +255,7 @@ impl RunState {
             }
             Event::Set(set) => self.changed.set(set),
             Event::Restored(restored) => self.changed.restored(restored),
-            Event::Observed(_) => {}
+            Event::Observed(observed) => self.outside.note(observed),
             Event::Quarantined(quarantined) => {
                 let cell = *self.index_of.get(&quarantined.cell).ok_or("the cell is not in the plan")?;
                 self.progress.set_aside(agenda, cell);
@@ -345,11 +352,20 @@ impl RunState {
 
     fn judged(&mut self, agenda: &Agenda, judged: &Judged) -> Applied {
         let verdict = judged.judgement.verdict;
+        if let Some(old) = judged.corrects
+            && self.open.as_ref().is_none_or(|open| open.started.trial != judged.trial)
+        {
+            return self.corrected(agenda, judged, old);
+        }
         let Some(open) = self.open.take() else {
             return self.set_aside(agenda, judged);
         };
         if open.started.trial != judged.trial {
             return Err("another trial is open");
+        }
+        let end = self.open_end(agenda, &open);
+        if let Some(revisable) = Revisable::of(&open, end, &self.baseline, judged) {
+            self.revisable = Some(Box::new(revisable));
         }
         let counted = verdict.counted();
         // A person's stop says nothing about the cell; every other void may be the cell's own doing.
@@ -378,6 +394,36 @@ impl RunState {
         Ok(())
     }
 
+    /// A verdict across a boot is another one with what a desk saw.
+    fn corrected(&mut self, agenda: &Agenda, judged: &Judged, old: Verdict) -> Applied {
+        let Some(revisable) = self.revisable.as_mut().filter(|last| last.judged.trial == judged.trial) else {
+            return Err("it corrects a verdict that is not the last one across a boot");
+        };
+        let before = std::mem::replace(&mut revisable.judged, judged.clone());
+        if before.judgement.verdict != old {
+            return Err("it corrects another verdict than was given");
+        }
+        let open = revisable.open.clone();
+        if open.started.role != Role::Warming {
+            self.progress.corrected(agenda, open.cell, &before.judgement, &judged.judgement);
+        }
+        self.note_end(&open, judged);
+        Ok(())
+    }
+
+    /// The verdict that what a desk saw makes of the last one across a boot, if that is another.
+    pub fn correction(&self) -> Option<Judged> {
+        self.revisable.as_ref()?.correction(&self.outside)
+    }
+
+    /// The boot of the open trial, if its end is a question to whoever watched it from outside: another boot came, and
+    /// nobody declared it.
+    pub fn unwitnessed(&self) -> Option<&BootId> {
+        let open = self.open.as_ref().filter(|open| open.outcome.is_none() && open.next_boot.is_some())?;
+        let is_declared = [&self.declared, &self.power_cycled].into_iter().any(|boot| *boot == Some(open.boot.clone()));
+        (!is_declared && !self.outside.is_seen(&open.boot)).then_some(&open.boot)
+    }
+
     /// A warming trial was judged: it is in no block, and a fault in it is its own.
     fn warmed(&mut self, open: &OpenTrial, verdict: Verdict, interrupted: bool) {
         match (verdict, interrupted) {
@@ -399,6 +445,11 @@ impl RunState {
         if next.is_none() || next != self.boot.as_ref() {
             return;
         }
+        self.prior_end = match self.prior_end {
+            // A verdict that is corrected may have said otherwise.
+            PriorEnd::Fault | PriorEnd::Power => PriorEnd::Unknown,
+            other => other,
+        };
         match (judged.judgement.verdict, judged.judgement.cause) {
             (Verdict::Reboot, Some(RebootCause::Power)) => self.prior_end = PriorEnd::Power,
             (Verdict::Reboot, _) => self.prior_end = PriorEnd::Fault,
@@ -450,6 +501,7 @@ impl RunState {
             unrecorded_ms: agenda.cells[open.cell].unrecorded_ms,
             running: open.running,
             intent,
+            outside: self.outside.cutter(&open.boot),
         }
     }
 }

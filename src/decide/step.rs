@@ -55,6 +55,9 @@ pub fn decide(state: &RunState, agenda: &Agenda, here: &BootId) -> Step {
     if state.boot.as_ref() != Some(here) {
         return Step::Capture;
     }
+    if let Some(correction) = state.correction() {
+        return Step::Judge(correction);
+    }
     if let Some(open) = &state.open {
         return Step::Judge(judge(state, agenda, open));
     }
@@ -130,7 +133,7 @@ fn next_trial(state: &RunState, agenda: &Agenda, cell: usize, trial: TrialId) ->
 
 /// A trial that never started, with the rule and the reason.
 pub fn void(trial: TrialId, rule: &str, reason: String) -> Judged {
-    Judged { trial, judgement: Judgement::void(reason), rule: rule.to_owned() }
+    Judged { trial, judgement: Judgement::void(reason), rule: rule.to_owned(), corrects: None }
 }
 
 /// The verdict on a trial that ended, or that was open when the harness went away.
@@ -138,12 +141,12 @@ fn judge(state: &RunState, agenda: &Agenda, open: &OpenTrial) -> Judged {
     let trial = open.started.trial.clone();
     if let Some(outcome) = &open.outcome {
         let (judgement, rule) = classify(outcome);
-        return Judged { trial, judgement, rule: rule.label.to_owned() };
+        return Judged { trial, judgement, rule: rule.label.to_owned(), corrects: None };
     }
     let end = state.open_end(agenda, open);
     let (judgement, rule) = match &open.next_boot {
         Some((boot, evidence)) => infer(&end, evidence, boot, &state.baseline),
         None => infer(&end, &no_evidence(), &open.boot, &state.baseline),
     };
-    Judged { trial, judgement, rule: rule.label.to_owned() }
+    Judged { trial, judgement, rule: rule.label.to_owned(), corrects: None }
 }

@@ -266,6 +266,28 @@ impl Decisions {
         }
     }
 
+    /// Takes note of a verdict on a trial of `cell` in the place of `before`. The run's signature stays that of its first
+    /// fault, and pairs of blocks that are through keep what they took note of.
+    pub fn correct(&mut self, cell: usize, before: &Judgement, after: &Judgement) {
+        let is_own = |judgement: &Judgement| {
+            self.signature.as_ref().is_some_and(|own| is_same_fault(own, &judgement.fault_signature()))
+        };
+        let gone = match before.verdict.counted() {
+            Counted::Fault if is_own(before) => Counts { faults: 1, clean: 0 },
+            Counted::Clean => Counts { faults: 0, clean: 1 },
+            Counted::Fault => {
+                self.others[cell] = self.others[cell].saturating_sub(1);
+                Counts::default()
+            }
+            Counted::Excluded => Counts::default(),
+        };
+        for counts in [&mut self.counts[cell], &mut self.block[cell]] {
+            counts.faults = counts.faults.saturating_sub(gone.faults);
+            counts.clean = counts.clean.saturating_sub(gone.clean);
+        }
+        self.see(cell, after);
+    }
+
     /// Takes note of trials of `cell` that are evidence.
     pub fn count(&mut self, cell: usize, seen: Counts) {
         self.counts[cell] = self.counts[cell].plus(seen);

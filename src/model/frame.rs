@@ -44,6 +44,15 @@ pub struct Frame {
     /// The open trial and the last stage that is known of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<String>,
+    /// How long the open trial may take by its own timeout, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_ms: Option<u64>,
+    /// What the kernel said since the last frame while a trial is open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel: Vec<String>,
+    /// Why nothing of the kernel comes; said once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_trouble: Option<String>,
     /// Why nothing more comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<FollowEnd>,

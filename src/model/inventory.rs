@@ -82,6 +82,8 @@ pub struct BoardEntry {
     pub power_cycle: Vec<String>,
     /// How long the hook may take.
     pub power_timeout: Millis,
+    /// How long the board may say nothing beyond the timeout of its open trial before it counts as hung.
+    pub hang_after: Millis,
     /// The command, run on the desk, that prints the board's serial console; none if it is empty.
     pub serial: Vec<String>,
     /// The most boots of a run there.
@@ -112,6 +114,7 @@ struct Entry {
     sudo: bool,
     power_cycle: Option<Spanned<Vec<String>>>,
     power_timeout: Option<Millis>,
+    hang_after: Option<Millis>,
     serial: Option<Spanned<Vec<String>>>,
     max_boots: Option<Spanned<u32>>,
 }
@@ -211,6 +214,7 @@ fn board(entry: Entry, seen: &mut Seen<'_>) -> Result<BoardEntry, String> {
         sudo: entry.sudo,
         power_cycle: entry.power_cycle.map(Spanned::into_inner).unwrap_or_default(),
         power_timeout: entry.power_timeout.unwrap_or(Millis::from_secs(60)),
+        hang_after: entry.hang_after.unwrap_or(Millis::from_secs(60)),
         serial: entry.serial.map(Spanned::into_inner).unwrap_or_default(),
         max_boots: entry.max_boots.map(Spanned::into_inner),
     })

@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::evidence::EvidenceSummary;
 use crate::model::ids::{BootId, CellId, ContentDigest, DeviceId, RunId, TrialId};
+use crate::model::observed::Observed;
 use crate::model::outcome::Outcome;
 use crate::model::start_state::{PriorEnd, StartState};
 use crate::model::units::{UptimeMs, WallTime};
-use crate::model::verdict::{Judgement, Provenance, Role, StageName};
+use crate::model::verdict::{Judgement, Provenance, Role, StageName, Verdict};
 
 /// The longest line in bytes, its newline included: the outcome of a trial of a whole model has thousands of stages and
 /// times.
@@ -85,7 +86,7 @@ pub enum Event {
     /// A hook of the user's ran.
     Hooked(Hooked),
     /// Something was seen from outside the machine.
-    Observed(Observed),
+    Observed(Box<Observed>),
     /// A cell is not started again.
     Quarantined(Quarantined),
     /// The run rests until somebody resumes it.
@@ -320,6 +321,9 @@ pub struct Judged {
     pub judgement: Judgement,
     /// Label of the rule that gave it.
     pub rule: String,
+    /// The verdict that it takes the place of: what was seen from outside came after that had been given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrects: Option<Verdict>,
 }
 
 /// A reboot of ours, declared before it happens. It is consumed by the next boot: `boot` is the boot to be ended.
@@ -364,15 +368,6 @@ pub struct Hooked {
     /// The boot that it ended, where it cut the power of a machine that no longer answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<BootId>,
-}
-
-/// Something was seen from outside the machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Observed {
-    /// Who saw it.
-    pub witness: String,
-    /// What was seen.
-    pub what: String,
 }
 
 /// A cell is not started again.

@@ -46,6 +46,8 @@ pub mod injection;
 
 pub mod fitness;
 
+pub mod observed;
+
 pub mod journal;
 
 pub mod frame;

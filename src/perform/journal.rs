@@ -1,7 +1,8 @@
 //! The journal as it is written and read back: sequence numbers, durability tokens, torn ends, damage.
 
-use std::io::{self, BufRead, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 
+use crate::decide::outside::Hindsight;
 use crate::model::ids::BootId;
 use crate::model::journal::{Event, LINE_BYTES_MAX, LineError, Record, VERSION, decode, encode};
 use crate::perform::machine::{Machine, MachineError};
@@ -142,6 +143,41 @@ pub fn read_records<E: From<ReadError>>(
         tail.good += line.len() as u64;
     }
     Ok(tail)
+}
+
+/// Reads every record, each where it belongs: what was seen from outside stands before the verdict that it is about, and
+/// a verdict that was corrected is the corrected one (see [`Hindsight`]). The journal is read once more only if anything
+/// of the kind is in it.
+///
+/// # Errors
+/// As [`read_records`].
+pub fn read_in_hindsight<R: Read, O, E>(
+    open: impl Fn() -> Result<R, O>,
+    mut each: impl FnMut(Record) -> Result<(), E>,
+) -> Result<(), E>
+where
+    E: From<ReadError> + From<O>,
+{
+    let mut hindsight = Hindsight::default();
+    if has_mark(BufReader::new(open()?)).map_err(ReadError::Io)? {
+        read_records(BufReader::new(open()?), |record| {
+            hindsight.note(&record);
+            Ok::<(), E>(())
+        })?;
+    }
+    read_records(BufReader::new(open()?), |record| hindsight.tell(record, &mut each)).map(drop)
+}
+
+/// Whether a line of `journal` may hold what was seen from outside.
+fn has_mark(mut journal: impl BufRead) -> io::Result<bool> {
+    let mut line = Vec::new();
+    while journal.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)? > 0 {
+        if std::str::from_utf8(&line).is_ok_and(|text| text.contains(Hindsight::MARK)) {
+            return Ok(true);
+        }
+        line.clear();
+    }
+    Ok(false)
 }
 
 /// The first record, if there is one.

@@ -110,7 +110,7 @@ fn fact<T>(result: io::Result<T>) -> Fact<T> {
     }
 }
 
-fn open_at_end(path: &Path, write: bool) -> io::Result<File> {
+pub(super) fn open_at_end(path: &Path, write: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let mut device = options.read(true).write(write).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     device.seek(SeekFrom::End(0))?;
@@ -133,7 +133,7 @@ pub(super) fn all_lines(path: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Reads records until there is none. `own` is told our own markers.
-fn drain(device: &mut impl Read, kept: &mut Kept, mut own: impl FnMut(&str)) -> io::Result<()> {
+pub(super) fn drain(device: &mut impl Read, kept: &mut Kept, mut own: impl FnMut(&str)) -> io::Result<()> {
     let mut buffer = [0; RECORD_BYTES_MAX];
     for _ in 0..RECORDS_AT_ONCE_MAX {
         match device.read(&mut buffer) {
@@ -188,10 +188,10 @@ fn unescape(text: &str) -> String {
 
 /// The first lines and the last ones.
 #[derive(Debug, Default)]
-struct Kept {
+pub(super) struct Kept {
     first: Vec<String>,
     last: std::collections::VecDeque<String>,
-    lost: u64,
+    pub(super) lost: u64,
 }
 
 impl Kept {
@@ -206,7 +206,7 @@ impl Kept {
         self.last.push_back(line.to_owned());
     }
 
-    fn into_lines(self) -> Vec<String> {
+    pub(super) fn into_lines(self) -> Vec<String> {
         self.first.into_iter().chain(self.last).collect()
     }
 }

@@ -25,6 +25,7 @@ use crate::model::evidence::{Evidence, EvidenceSummary, Fact};
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Hooked, Invoker, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
+use crate::model::observed::Observed;
 use crate::model::outcome::EndedBy;
 use crate::model::settings::{Backend, Settings};
 use crate::model::units::Now;
@@ -47,6 +48,7 @@ use crate::perform::processes::RunMark;
 use crate::perform::repetition::Repetition;
 use crate::perform::revisions::{RevisionCache, RevisionDirs};
 use crate::perform::settings::{FilledCache, Reach, Switched, Tools, drop_page_cache, page_cache};
+use crate::perform::spool::Spool;
 use crate::perform::start_state::UsedMark;
 use crate::perform::store::{ResultsDir, RunDir, names};
 use crate::perform::supervise::{Child, EnvChange, Identities, Supervisor};
@@ -112,6 +114,10 @@ pub struct Linux<'a> {
 const PREFILL_NOTE: &str = "prefill_cache";
 
 const CLEARANCE_PERIOD: Duration = Duration::from_millis(250);
+
+/// How long a verdict across a boot waits for a desk that watched: it calls every two seconds, and is let in once the
+/// network and sshd are up.
+const WITNESS_PATIENCE: Duration = Duration::from_secs(90);
 
 /// What [`Linux::new`] needs beside the run.
 pub struct Setting {
@@ -449,6 +455,25 @@ impl Machine for Linux<'_> {
                 Clearance::Wait(_) => std::thread::sleep(CLEARANCE_PERIOD),
                 Clearance::Stop(why) => return Some(StopRequest::AfterTrial { why }),
             }
+        }
+    }
+
+    fn observations(&mut self) -> Result<Vec<Observed>, MachineError> {
+        Spool::of(&self.run).waiting()
+    }
+
+    fn observation_taken(&mut self, observed: &Observed) -> Result<(), MachineError> {
+        Spool::of(&self.run).taken(observed)
+    }
+
+    fn await_witness(&mut self, boot: &BootId) {
+        let spool = Spool::of(&self.run);
+        let Some(witness) = spool.watcher_of(boot) else { return };
+        tracing::warn!("waiting for what {witness} saw of boot {boot}, {} s at most", WITNESS_PATIENCE.as_secs());
+        let until = Instant::now() + WITNESS_PATIENCE;
+        let is_told = |seen: Vec<Observed>| seen.iter().any(|seen| seen.boot.as_ref() == Some(boot));
+        while Instant::now() < until && self.stop_requested().is_none() && !spool.waiting().is_ok_and(is_told) {
+            std::thread::sleep(CLEARANCE_PERIOD);
         }
     }
 

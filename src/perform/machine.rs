@@ -11,6 +11,7 @@ use crate::model::evidence::{Evidence, EvidenceSummary};
 use crate::model::ids::{BootId, TrialId};
 use crate::model::journal::{Hooked, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
+use crate::model::observed::Observed;
 use crate::model::outcome::{EndedBy, Outcome};
 use crate::model::units::Now;
 use crate::model::verdict::StageName;
@@ -204,6 +205,21 @@ pub trait Machine {
     /// Waits until a trial, or a reboot for one, may follow: for a person who is logged in, and for the board. Tells if
     /// the run is to stop instead.
     fn clearance(&mut self) -> Option<StopRequest>;
+
+    /// What desks saw of this machine and left for the journal.
+    ///
+    /// # Errors
+    /// If it cannot be looked for.
+    fn observations(&mut self) -> Result<Vec<Observed>, MachineError>;
+
+    /// `observed` is in the journal, durably: it need not be kept elsewhere.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    fn observation_taken(&mut self, observed: &Observed) -> Result<(), MachineError>;
+
+    /// Waits for what a desk has to say that watched `boot` end: not for ever, and not at all if none did.
+    fn await_witness(&mut self, boot: &BootId);
 
     /// Whether somebody asked the harness to stop.
     fn stop_requested(&mut self) -> Option<StopRequest>;

@@ -91,6 +91,10 @@ pub mod boot;
 
 mod kmsg;
 
+pub mod kernel_stream;
+
+pub mod spool;
+
 mod memory_events;
 
 mod memory_group;
@@ -104,6 +108,12 @@ pub mod capture;
 pub mod follow;
 
 pub mod ssh;
+
+pub mod serial;
+
+pub mod reach;
+
+pub mod witness_file;
 
 pub mod transfer;
 

@@ -221,8 +221,18 @@ impl<'a> Runner<'a> {
         if !matches!(self.state.phase, Phase::Closed(_)) {
             self.machine.end_orphans()?;
         }
+        let mut awaited = None;
         loop {
+            self.take_observations()?;
             let step = decide(&self.state, self.agenda, &self.circumstances.here);
+            if let (Step::Judge(_), Some(boot)) = (&step, self.state.unwitnessed())
+                && awaited.as_ref() != Some(boot)
+            {
+                let boot = boot.clone();
+                self.machine.await_witness(&boot);
+                awaited = Some(boot);
+                continue;
+            }
             if let Step::Start { .. } | Step::Reboot { .. } = &step
                 && let Some(stop) = self.machine.clearance()
             {
@@ -245,6 +255,23 @@ impl<'a> Runner<'a> {
                 return Ok(Ended::Rebooting(asked));
             }
         }
+    }
+
+    /// Writes down what desks saw, each thing once, durably before it is removed where they left it.
+    fn take_observations(&mut self) -> Result<(), RunError> {
+        if !matches!(self.state.phase, Phase::Open | Phase::Paused) {
+            return Ok(());
+        }
+        for observed in self.machine.observations()? {
+            if !self.state.outside.knows(&observed) {
+                if self.state.outside.is_full() {
+                    continue;
+                }
+                self.record_durably(Event::Observed(Box::new(observed.clone())))?;
+            }
+            self.machine.observation_taken(&observed)?;
+        }
+        Ok(())
     }
 
     fn over(&self) -> Ended {

@@ -19,6 +19,7 @@ use crate::model::journal::{
     Record, Running, StageReached, Started, VERSION,
 };
 use crate::model::matrix::parse;
+use crate::model::observed::Observed;
 use crate::model::outcome::{Exit, LastReply, Outcome, PeakMemory};
 use crate::model::protocol::{Failure, FailureKind};
 use crate::model::start_state::{ColdProof, StartState};
@@ -225,6 +226,16 @@ impl<'p> Journal<'p> {
                 Step::Ask | Step::Over => return,
             }
         }
+    }
+
+    /// Another boot comes, and nothing says why.
+    pub(crate) fn reboot(&mut self) {
+        self.next_boot();
+    }
+
+    /// Takes in what was seen from outside.
+    pub(crate) fn observe(&mut self, observed: Observed) {
+        self.write(Event::Observed(Box::new(observed)));
     }
 
     /// Rests, for `why`.

@@ -19,6 +19,7 @@ use crate::model::evidence::{
 use crate::model::ids::{BootId, ContentDigest, TrialId};
 use crate::model::journal::{Hooked, RebootAsked, SetChanged, Started};
 use crate::model::machine_setting::MachineSetting;
+use crate::model::observed::Observed;
 use crate::model::outcome::{EndedBy, Exit, LastReply, Outcome};
 use crate::model::settings::Start;
 use crate::model::start_state::{GpuDriver, GpuTraces};
@@ -541,6 +542,16 @@ impl Machine for SimMachine<'_> {
     fn cut_power(&mut self, _: &Durable<Hooked>, _: &BootId) -> Result<(), MachineError> {
         Err(broken("cut the power"))
     }
+
+    fn observations(&mut self) -> Result<Vec<Observed>, MachineError> {
+        Ok(Vec::new())
+    }
+
+    fn observation_taken(&mut self, _observed: &Observed) -> Result<(), MachineError> {
+        Ok(())
+    }
+
+    fn await_witness(&mut self, _boot: &BootId) {}
 
     fn clearance(&mut self) -> Option<StopRequest> {
         self.stop_requested()

@@ -76,7 +76,7 @@ impl Lab {
     }
 
     /// Puts board `name` into its boot number `n`.
-    fn boot(&self, name: &str, n: u32) {
+    pub(crate) fn boot(&self, name: &str, n: u32) {
         let (_, tree) = self.trees.iter().find(|(board, _)| board == name).unwrap();
         let id = format!("{n:08x}-9e6f-4d8e-b4cd-0d9449a8b993\n");
         fs::write(tree.path().join("proc/sys/kernel/random/boot_id"), id).unwrap();
@@ -88,7 +88,7 @@ impl Lab {
     }
 
     /// Cuts the last connection to board `name`.
-    fn cut(&self, name: &str) {
+    pub(crate) fn cut(&self, name: &str) {
         let pid = fs::read_to_string(self.bench.path(name).join("pid")).unwrap();
         assert!(Command::new("kill").args(["-KILL", pid.trim()]).status().unwrap().success());
     }
@@ -104,33 +104,53 @@ impl Lab {
     }
 
     /// Begins a run of `trials` trials of `ms` milliseconds on every board that is reached.
-    fn begin(&self, trials: u32, ms: u32) -> Said {
+    pub(crate) fn begin(&self, trials: u32, ms: u32) -> Said {
         let file = self.bench.write("away.toml", &matrix("away", trials, ""));
         self.fleet(&["run", &file, "--script", &format!("sleep {ms}; done")])
     }
 
-    fn journal(&self, name: &str) -> PathBuf {
+    /// Does on board `name` what a shell there is told, as if somebody had logged in.
+    pub(crate) fn on_board(&self, name: &str, line: &str) -> Command {
+        let home = self.bench.path(name);
+        let mut command = Command::new("sh");
+        self.bench.at_home(&mut command);
+        let path = format!("{}:{}", home.join("bin").display(), std::env::var("PATH").unwrap());
+        command.args(["-c", line]).current_dir(&home).env_remove("JETFAULT_RESULTS").env("PATH", path);
+        command.env("HOME", &home).env("JETFAULT_LOCK_DIR", &home).env("XDG_STATE_HOME", home.join("state"));
+        command
+    }
+
+    /// The tree of board `name`.
+    pub(crate) fn tree(&self, name: &str) -> PathBuf {
+        self.trees.iter().find(|(board, _)| board == name).unwrap().1.path().to_path_buf()
+    }
+
+    pub(crate) fn journal(&self, name: &str) -> PathBuf {
         self.bench.path(name).join(".jetfault/results/away-001/journal.jsonl")
     }
 }
 
 /// A desk that follows, line by line.
-struct Follower {
-    child: Child,
+pub(crate) struct Follower {
+    pub child: Child,
     lines: BufReader<std::process::ChildStdout>,
-    said: String,
+    pub said: String,
 }
 
 impl Follower {
-    fn of(lab: &Lab) -> Self {
-        let mut child = lab.command(&["attach"]).stderr(Stdio::null()).spawn().unwrap();
+    pub(crate) fn of(lab: &Lab) -> Self {
+        Self::with(lab, &[])
+    }
+
+    pub(crate) fn with(lab: &Lab, args: &[&str]) -> Self {
+        let mut child = lab.command(&[&["attach"], args].concat()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines, said: String::new() }
     }
 
     /// Reads until a line has `words`.
     #[track_caller]
-    fn hears(&mut self, words: &str) {
+    pub(crate) fn hears(&mut self, words: &str) {
         let began = Instant::now();
         loop {
             let mut line = String::new();

@@ -38,3 +38,4 @@ mod slurm;
 mod spread;
 mod stack;
 mod trying;
+mod witness;

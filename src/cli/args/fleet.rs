@@ -19,6 +19,16 @@ pub struct AttachArgs {
     /// Write a JSON object a line, with a beat every few seconds, as `fleet attach` reads it
     #[arg(long)]
     pub frames: bool,
+    /// Who follows: after a boot that nobody declared, the next start waits a while for what they saw of its end
+    #[arg(long, value_name = "NAME", requires = "frames")]
+    pub witness: Option<String>,
+}
+
+/// `observe`.
+#[derive(Debug, Args)]
+pub struct ObserveArgs {
+    /// The run: an id, a unique beginning of one, or a path [default: the latest]
+    pub run: Option<String>,
 }
 
 /// `fleet`.
@@ -71,6 +81,10 @@ pub enum FleetCommand {
     Attach {
         /// The run: an id, or a unique beginning of one [default: the latest of each board]
         run: Option<String>,
+        /// Cut the power of a board, by its hook, that says nothing for longer than its open trial may take, and the margin
+        /// `hang_after` of the inventory
+        #[arg(long)]
+        allow_power_cycle: bool,
     },
     /// Copy runs to this desk: only what is new, verified by its digest
     Pull {
@@ -170,6 +184,10 @@ pub struct FleetCarryArgs {
     /// What is allowed.
     #[command(flatten)]
     pub allow: AllowArgs,
+    /// While boards are followed: cut the power of one, by its hook, that says nothing for longer than its open trial may take,
+    /// and the margin `hang_after` of the inventory
+    #[arg(long)]
+    pub allow_power_cycle: bool,
 }
 
 impl FleetCarryArgs {

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::run::exit_of;
+use super::witness::Keeper;
 use super::{BoardFailure, Desk, harness, say, tell, words, worse};
 use crate::cli::errors::Outcome;
 use crate::cli::exit::Exit;
@@ -21,14 +22,16 @@ const TICK: Duration = Duration::from_millis(500);
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
 /// `fleet attach [RUN]`.
-pub(super) fn attach(desk: &Desk, run: Option<&str>) -> Outcome {
-    let exits = desk.ask_all(desk.boards.len(), |board| follow(desk, board, run));
+pub(super) fn attach(desk: &Desk, run: Option<&str>, may_cut: bool) -> Outcome {
+    let exits = desk.ask_all(desk.boards.len(), |board| follow(desk, board, run, may_cut));
     Ok(exits.into_iter().fold(Exit::Done, worse))
 }
 
-/// Follows the run of `board` until it ends or rests, or the board is set aside.
-pub(super) fn follow(desk: &Desk, board: &BoardEntry, run: Option<&str>) -> Exit {
-    Follow { desk, board, began: Instant::now() }.follow(run)
+/// Follows the run of `board` until it ends or rests, or the board is set aside. If `may_cut`, the power of a board that
+/// hangs is cut.
+pub(super) fn follow(desk: &Desk, board: &BoardEntry, run: Option<&str>, may_cut: bool) -> Exit {
+    let keeper = Keeper::new(desk, board, run, may_cut);
+    Follow { desk, board, began: Instant::now(), keeper }.follow(run)
 }
 
 /// The following of one board.
@@ -36,10 +39,11 @@ struct Follow<'a> {
     desk: &'a Desk,
     board: &'a BoardEntry,
     began: Instant,
+    keeper: Keeper<'a>,
 }
 
 impl Follow<'_> {
-    fn follow(&self, run: Option<&str>) -> Exit {
+    fn follow(mut self, run: Option<&str>) -> Exit {
         let mut run = run.map(str::to_owned);
         let mut contact = Contact::new(0, self.desk.inventory.fleet.patience.ms());
         loop {
@@ -54,23 +58,40 @@ impl Follow<'_> {
                 }
             };
             match turn {
-                Turn::Call { pause_ms } => std::thread::sleep(Duration::from_millis(pause_ms)),
+                Turn::Call { pause_ms } => self.pause(Duration::from_millis(pause_ms), &mut contact),
                 Turn::Listen => {}
                 Turn::End => return Exit::Unfit,
             }
         }
     }
 
+    /// Waits, and looks after the board meanwhile.
+    fn pause(&mut self, pause: Duration, contact: &mut Contact) {
+        let until = Instant::now() + pause;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            self.keeper.tick(contact);
+            std::thread::sleep(left.min(TICK));
+        }
+    }
+
     fn call(&self, run: Option<&str>, after: u64) -> Result<Listening, SshError> {
         let mut argv = harness(self.board);
-        argv.extend(["attach", "--frames", "--after", &after.to_string()].map(str::to_owned));
+        argv.extend(
+            ["attach", "--frames", "--witness", self.keeper.name(), "--after", &after.to_string()].map(str::to_owned),
+        );
         argv.extend(run.map(str::to_owned));
         self.desk.ssh(self.board).listen(&words(&argv))
     }
 
     /// Listens until the connection ends; the exit code of the run if it ended with it, else what is to be done.
-    fn listen(&self, listening: &mut Listening, contact: &mut Contact, run: &mut Option<String>) -> Result<Exit, Turn> {
+    fn listen(
+        &mut self,
+        listening: &mut Listening,
+        contact: &mut Contact,
+        run: &mut Option<String>,
+    ) -> Result<Exit, Turn> {
         loop {
+            self.keeper.tick(contact);
             let sign = match listening.next(TICK) {
                 Heard::Nothing => Sign::Tick,
                 Heard::Ended { code, err } => Sign::Ended(Trouble::of(code, &err)),
@@ -79,9 +100,11 @@ impl Follow<'_> {
                     let end = frame.end;
                     // After a lost connection it is this run that is followed, whatever began meanwhile.
                     *run = Some(frame.run.to_string());
+                    let heard = frame.clone();
                     let desk_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
                     let sign = Sign::Frame(Box::new(frame), i64::try_from(desk_s).unwrap_or(i64::MAX));
                     self.perceive(contact, sign);
+                    self.keeper.heard(&heard);
                     if let Some(end) = end {
                         return Ok(self.end(listening, end));
                     }
@@ -96,10 +119,20 @@ impl Follow<'_> {
     }
 
     /// Takes note of `sign`, and tells what is to be told.
-    fn perceive(&self, contact: &mut Contact, sign: Sign) -> Turn {
+    fn perceive(&mut self, contact: &mut Contact, sign: Sign) -> Turn {
         let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if let Sign::Ended(why) = &sign
+            && !contact.is_up()
+        {
+            self.keeper.refused(why);
+        }
         let (notes, turn) = contact.next(sign, now_ms);
-        notes.iter().for_each(|note| self.tell(note));
+        for note in &notes {
+            self.tell(note);
+            if let Note::Lost { why, .. } = note {
+                self.keeper.lost(why);
+            }
+        }
         turn
     }
 

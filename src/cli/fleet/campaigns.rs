@@ -149,7 +149,7 @@ fn carry<T: DeserializeOwned>(
         None => said,
         Some(run) => {
             say(board, &format!("{run} goes on there"));
-            attach::follow(desk, board, Some(run.as_str()));
+            attach::follow(desk, board, Some(run.as_str()), args.allow_power_cycle);
             ask(&judge(&run), JUDGE_PATIENCE)?
         }
     };

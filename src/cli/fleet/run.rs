@@ -30,8 +30,8 @@ pub(super) fn run(desk: &Desk, args: &FleetRunArgs) -> Outcome {
     });
     match (args.follow, begun) {
         (false, begun) => Ok(begun),
-        (true, Exit::Undecided) => attach::attach(desk, None),
-        (true, begun) => Ok(worse(begun, attach::attach(desk, None)?)),
+        (true, Exit::Undecided) => attach::attach(desk, None, args.carry.allow_power_cycle),
+        (true, begun) => Ok(worse(begun, attach::attach(desk, None, args.carry.allow_power_cycle)?)),
     }
 }
 

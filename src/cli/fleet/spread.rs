@@ -350,7 +350,7 @@ impl<'a> Division<'a> {
             return Answer::Begun;
         }
         if let Some(run) = run {
-            attach::follow(self.desk, board, Some(run.as_str()));
+            attach::follow(self.desk, board, Some(run.as_str()), self.args.carry.allow_power_cycle);
         }
         match shares::ask(self.desk, board, &self.name) {
             Ok(shares) => Answer::Has(shares),

@@ -165,6 +165,14 @@ impl Tally {
     /// Takes note of `record`.
     pub fn note(&mut self, record: &Record) {
         if let Event::Judged(judged) = &record.event {
+            let before = judged.corrects.map(|verdict| match verdict.counted() {
+                Counted::Fault => &mut self.faults,
+                Counted::Clean => &mut self.clean,
+                Counted::Excluded => &mut self.excluded,
+            });
+            if let Some(before) = before {
+                *before = before.saturating_sub(1);
+            }
             match judged.judgement.verdict.counted() {
                 Counted::Fault => self.faults += 1,
                 Counted::Clean => self.clean += 1,
@@ -185,19 +193,23 @@ pub fn change(plan: &Plan, record: &Record, tally: &Tally) -> Option<String> {
                 none if none.is_empty() => none,
                 words => format!(" ({})", one_line(&words)),
             };
+            let instead = judged.corrects.map(|old| format!(" in the place of {old}")).unwrap_or_default();
             let of = match plan.cells.iter().map(|cell| u64::from(plan.rounds(cell))).sum::<u64>() {
                 // A search does not know how many it will want.
                 0 => String::new(),
                 wanted => format!(" of {wanted}"),
             };
             format!(
-                "{} r{:03}: {}{evidence}; so far {}{of} counted, {}, {excluded} excluded",
+                "{} r{:03}: {}{evidence}{instead}; so far {}{of} counted, {}, {excluded} excluded",
                 label(&trial.cell),
                 trial.round,
                 judgement.verdict,
                 faults + clean,
                 counted(*faults, "fault")
             )
+        }
+        Event::Observed(observed) => {
+            format!("seen from outside by {}: {}", one_line(&observed.witness), one_line(&observed.in_words()))
         }
         Event::Booted(_) => "a new boot".to_owned(),
         Event::RebootAsked(asked) => format!("rebooting: {}", one_line(&asked.why)),
@@ -213,8 +225,7 @@ pub fn change(plan: &Plan, record: &Record, tally: &Tally) -> Option<String> {
         | Event::Finished(_)
         | Event::Set(_)
         | Event::Restored(_)
-        | Event::Hooked(_)
-        | Event::Observed(_) => return None,
+        | Event::Hooked(_) => return None,
     };
     Some(format!("{} {words}", record.wall))
 }

@@ -5,6 +5,7 @@ use crate::decide::explain::rule_because;
 use crate::decide::result::TrialResult;
 use crate::model::evidence::{EndSign, Fact, Findings, Shutdown};
 use crate::model::ids::TrialId;
+use crate::model::observed::Observed;
 use crate::model::outcome::Outcome;
 
 /// The most kinds of faults of which something is shown.
@@ -50,8 +51,16 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// Takes note of a fault; `findings` is what the next boot says of one that was not seen to end.
-    pub(super) fn add(&mut self, run: usize, label: &str, result: &TrialResult, findings: Option<&Findings>) {
+    /// Takes note of a fault; `findings` is what the next boot says of one that was not seen to end, and `outside` what
+    /// desks saw of it.
+    pub(super) fn add(
+        &mut self,
+        run: usize,
+        label: &str,
+        result: &TrialResult,
+        findings: Option<&Findings>,
+        outside: &[Observed],
+    ) {
         let signature = signature_words(&result.judgement);
         let is_known = |known: &Excerpt| known.signature == signature && known.label == label;
         if self.found.len() >= EXCERPTS_MAX || self.found.iter().any(is_known) {
@@ -78,6 +87,8 @@ impl Fold {
         if let Some(findings) = findings {
             of_findings(findings, &mut lines);
         }
+        let from_outside = |seen: &Observed| Line { source: "seen from outside", text: seen.in_words() };
+        lines.extend(outside.iter().take(LINES_MAX).map(from_outside));
         self.found.push(Excerpt {
             run,
             trial: result.trial.clone(),

@@ -9,6 +9,7 @@ use crate::decide::infer::{
 use crate::decide::run::RunState;
 use crate::model::evidence::{EvidenceSummary, Fact};
 use crate::model::ids::BootId;
+use crate::model::observed::Observed;
 use crate::model::verdict::{RebootCause, Verdict};
 
 /// What was known when a trial was judged that the harness did not see end.
@@ -22,6 +23,8 @@ pub struct BootEvidence {
     pub evidence: Option<EvidenceSummary>,
     /// What was there before.
     pub baseline: Baseline,
+    /// What desks saw of the end of the trial's boot.
+    pub outside: Vec<Observed>,
 }
 
 impl BootEvidence {
@@ -33,7 +36,8 @@ impl BootEvidence {
             Some((boot, evidence)) => (boot.clone(), Some(evidence.clone())),
             None => (open.boot.clone(), None),
         };
-        Some(Self { end: state.open_end(agenda, open), now, evidence, baseline: state.baseline.clone() })
+        let outside = state.outside.of(&open.boot).to_vec();
+        Some(Self { end: state.open_end(agenda, open), now, evidence, baseline: state.baseline.clone(), outside })
     }
 
     /// The facts that decide the row.
@@ -81,6 +85,19 @@ pub(super) fn observed(evidence: &BootEvidence, observed: &mut Vec<Seen>) {
     }
     let said = evidence_seen(&evidence.facts(), findings, &evidence.baseline);
     observed.extend(said.into_iter().map(|what| seen("seen", what)));
+    evidence.outside.iter().for_each(|seen| from_outside(seen, observed));
+}
+
+/// What a desk saw of the machine.
+pub(super) fn from_outside(outside: &Observed, observed: &mut Vec<Seen>) {
+    observed.push(seen("seen from outside", format!("by {}: {}", outside.witness, outside.in_words())));
+    if let Some(open) = &outside.open {
+        observed.push(seen("open when last heard", open.as_str()));
+    }
+    // A panic is on the console some lines before the last one.
+    for (source, lines) in [("its kernel, outside", &outside.kernel), ("its console, outside", &outside.serial)] {
+        observed.extend(lines.iter().map(|line| seen(source, line.as_str())));
+    }
 }
 
 /// An item in words, or why there is none.
@@ -105,6 +122,7 @@ pub(super) fn words(facts: &BootFacts) -> Vec<Seen> {
         Intent::Nothing => "not declared",
         Intent::Reboot => "declared before it happened",
         Intent::PowerCycle => "the power was cut by a hook of ours",
+        Intent::Person => "a person cut the power",
     };
     let thermal = match facts.thermal {
         ThermalLine::Said => "the kernel shut down because of it",

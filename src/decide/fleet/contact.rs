@@ -144,6 +144,11 @@ impl Contact {
         &self.link
     }
 
+    /// Whether the board speaks.
+    pub fn is_up(&self) -> bool {
+        matches!(self.link, Link::Up { .. })
+    }
+
     /// The last record of the journal that the board told of.
     pub fn seq(&self) -> u64 {
         self.seq
@@ -152,6 +157,11 @@ impl Contact {
     /// The boot that spoke last.
     pub fn boot(&self) -> Option<&BootId> {
         self.boot.as_ref()
+    }
+
+    /// It may be unreachable for `patience_ms` in any case, from now on.
+    pub fn have_patience(&mut self, patience_ms: u64) {
+        self.patience_ms = self.patience_ms.max(patience_ms);
     }
 
     /// Goes on with what was perceived at `now_ms`; says what is to be told, and done.
@@ -250,6 +260,9 @@ mod tests {
                 seq,
                 say: say.map(str::to_owned),
                 open: Some("c at A.copy".into()),
+                limit_ms: None,
+                kernel: Vec::new(),
+                kernel_trouble: None,
                 end: None,
             }),
             NOW_S,

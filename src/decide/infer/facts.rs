@@ -7,6 +7,7 @@ use crate::model::evidence::{
     CrashKind, CrashRecord, DriveCounters, EndSign, EndWord, EvidenceSummary, Fact, Findings, Shutdown,
 };
 use crate::model::ids::{BootId, ContentDigest};
+use crate::model::observed::Cutter;
 use crate::model::verdict::StageName;
 
 /// How the boot of the evidence lies to the boot in which the trial started.
@@ -31,6 +32,8 @@ pub enum Intent {
     Reboot,
     /// It, or a watcher of its, had the power cut because the machine no longer answered.
     PowerCycle,
+    /// It meant nothing; a person cut the power.
+    Person,
 }
 
 /// How the boot before the evidence ended, by the journal and the console.
@@ -149,6 +152,8 @@ pub struct OpenEnd {
     pub running: bool,
     /// What the harness meant to do with that boot.
     pub intent: Intent,
+    /// Who cut its power, as far as a desk saw.
+    pub outside: Option<Cutter>,
 }
 
 /// What was there before the trial started: seen at the start of its boot or earlier.
@@ -186,7 +191,7 @@ impl Baseline {
 pub fn facts_of(end: &OpenEnd, evidence: &EvidenceSummary, now: &BootId, baseline: &Baseline) -> BootFacts {
     let findings = &evidence.findings;
     let left = Left::of(findings, baseline);
-    BootFacts {
+    let own = BootFacts {
         distance: distance(end, findings, now, baseline),
         intent: end.intent,
         ending: ending(findings, &left),
@@ -198,7 +203,29 @@ pub fn facts_of(end: &OpenEnd, evidence: &EvidenceSummary, now: &BootId, baselin
             Fact::Known(true) => WatchdogFlag::Fired,
             Fact::Known(false) | Fact::Absent | Fact::Denied(_) | Fact::Garbled(_) => WatchdogFlag::Silent,
         },
-    }
+    };
+    with_outside(own, end.outside)
+}
+
+/// The facts with what a desk saw. It stands back where the machine's own evidence names another end: a reboot that was
+/// declared, a shutdown in order, heat, a reset or restart that the kernel, the reset controller or a watchdog tells of; and where
+/// other boots came between, one of which may be the one whose power was cut.
+pub fn with_outside(own: BootFacts, outside: Option<Cutter>) -> BootFacts {
+    let names_another_end = own.intent != Intent::Nothing
+        || own.ending == Ending::Clean
+        || own.thermal == ThermalLine::Said
+        || matches!(own.news, News::Watchdog | News::Reset | News::Restart)
+        || matches!(own.reset, ResetClass::Watchdog | ResetClass::FirmwareWatchdog | ResetClass::Thermal)
+        || own.watchdog == WatchdogFlag::Fired;
+    let is_near = matches!(own.distance, Distance::Next | Distance::Unknown);
+    let intent = match outside {
+        Some(cutter) if is_near && !names_another_end => match cutter {
+            Cutter::Hang => Intent::PowerCycle,
+            Cutter::Person => Intent::Person,
+        },
+        Some(_) | None => own.intent,
+    };
+    BootFacts { intent, ..own }
 }
 
 /// What the kernel left that is surely of the boot before: records that were not there when the trial's boot began, and

@@ -53,7 +53,7 @@ pub enum Detail {
     Contradiction,
 }
 
-const ANY_INTENT: &[Intent] = &[Intent::Nothing, Intent::Reboot, Intent::PowerCycle];
+const ANY_INTENT: &[Intent] = &[Intent::Nothing, Intent::Reboot, Intent::PowerCycle, Intent::Person];
 const ANY_THERMAL: &[ThermalLine] = &[ThermalLine::Said, ThermalLine::Unsaid];
 const ANY_ENDING: &[Ending] = &[Ending::Clean, Ending::Unclean, Ending::Unknown];
 const ANY_NEWS: &[News] =
@@ -192,6 +192,22 @@ pub const BOOT_RULES: &[BootRule] = &[
     BootRule {
         distance: &[Distance::Next], intent: &[Intent::PowerCycle], ending: &[Ending::Clean],
         ..other("power-cycled-clean", Verdict::Planned, "the harness had the power cut, and the machine shut down in order: it was alive")
+    },
+
+    BootRule {
+        distance: FAR, intent: &[Intent::Person],
+        detail: Detail::Words(POWER_CUT_BY_PERSON),
+        ..other("power-cut-before", Verdict::Operator, "a person cut the power; the machine does not tell which boot that ended")
+    },
+    BootRule {
+        distance: &[Distance::Next], intent: &[Intent::Person],
+        news: &[News::Watchdog, News::Reset, News::Restart, News::Trouble, News::Nothing, News::Unreadable],
+        detail: Detail::Words(POWER_CUT_BY_PERSON),
+        ..other("power-cut", Verdict::Operator, "a person cut the power")
+    },
+    BootRule {
+        intent: &[Intent::Person], thermal: ANY_THERMAL, ending: ANY_ENDING, news: &[News::Panic],
+        ..next("power-cut-panic", Panic, "its kernel had panicked when a person cut the power")
     },
 
     // Other boots may have overwritten what the trial's boot left.
@@ -424,9 +440,14 @@ pub const BOOT_RULES: &[BootRule] = &[
 /// What stands beside a hang that only a loss of power ended.
 pub const NEEDS_POWER_CYCLE: &str = "needs-power-cycle";
 
+/// What stands beside the end of a trial whose machine lost its power by a person's hand.
+pub const POWER_CUT_BY_PERSON: &str = "power cut by a person";
+
 #[cfg(test)]
 mod tests {
+    use super::super::facts::with_outside;
     use super::*;
+    use crate::model::observed::Cutter;
 
     const DISTANCES: [Distance; 4] = [Distance::Same, Distance::Next, Distance::Gap, Distance::Unknown];
 
@@ -466,7 +487,7 @@ mod tests {
             assert_eq!(rows.len(), 1, "{facts:?}: {labels:?}");
             used[rows[0]] += 1;
         }
-        assert_eq!(used.iter().sum::<usize>(), 4 * 3 * 3 * 9 * 7 * 2 * 3 * 2);
+        assert_eq!(used.iter().sum::<usize>(), 4 * 4 * 3 * 9 * 7 * 2 * 3 * 2);
         assert!(used.iter().all(|&times| times > 0), "every row is of use");
     }
 
@@ -505,11 +526,39 @@ mod tests {
             let rule = boot_rule(&facts);
             assert!(rule.cause.is_none_or(speaks), "{}: {facts:?}", rule.label);
             if rule.verdict == Verdict::Operator {
-                assert_eq!(facts.ending, Ending::Clean, "{facts:?}");
+                assert!(facts.ending == Ending::Clean || facts.intent == Intent::Person, "{facts:?}");
             }
             if rule.verdict == Verdict::Hang {
                 assert_eq!(facts.intent, Intent::PowerCycle, "{facts:?}");
             }
         }
+    }
+
+    /// What a desk saw decides only where the machine itself leaves the cause open, or saw no more than the loss of power:
+    /// it turns a reboot into a hang or a person's doing, and never makes a fault of what was none.
+    #[test]
+    fn what_was_seen_from_outside_fills_gaps_and_contradicts_nothing() {
+        let (mut hangs, mut persons) = (0, 0);
+        for own in all().filter(|own| matches!(own.intent, Intent::Nothing | Intent::Reboot | Intent::PowerCycle)) {
+            let before = boot_rule(&own);
+            assert_eq!(boot_rule(&with_outside(own, None)).label, before.label);
+            for cutter in [Cutter::Hang, Cutter::Person] {
+                let after = boot_rule(&with_outside(own, Some(cutter)));
+                if after.label == before.label {
+                    continue;
+                }
+                assert_eq!(before.verdict, Verdict::Reboot, "{} → {}: {own:?}", before.label, after.label);
+                let may_change = matches!(before.cause, Some(Undetermined | Power | Panic));
+                assert!(may_change, "{} → {}: {own:?}", before.label, after.label);
+                match after.verdict {
+                    Verdict::Hang => hangs += usize::from(cutter == Cutter::Hang),
+                    Verdict::Operator => persons += usize::from(cutter == Cutter::Person),
+                    // A panic that the machine kept is what ended it, whoever cut the power afterwards.
+                    Verdict::Reboot => assert_eq!((after.cause, own.news), (Some(Panic), News::Panic), "{own:?}"),
+                    other => panic!("{other}: {own:?}"),
+                }
+            }
+        }
+        assert!(hangs > 0 && persons == hangs, "{hangs} and {persons}");
     }
 }

@@ -155,7 +155,7 @@ impl Told {
     }
 
     fn judge(&mut self, trial: TrialId, verdict: Verdict) {
-        self.tell(Event::Judged(Judged { trial, judgement: Judgement::of(verdict), rule: "x".into() }));
+        self.tell(Event::Judged(Judged { trial, judgement: Judgement::of(verdict), rule: "x".into(), corrects: None }));
     }
 
     /// Runs the warming trial that `prepare` asks for.

@@ -23,6 +23,8 @@ pub struct BootRow {
     pub end: BootEnd,
     /// What the machine said at its beginning about the boot before, in words.
     pub said: Vec<String>,
+    /// What desks saw of its end, in words.
+    pub seen: Vec<String>,
 }
 
 /// How a boot ended.
@@ -73,6 +75,11 @@ impl BootRows {
         let index = self.row_of(record);
         match &record.event {
             Event::Booted(booted) => self.rows[index].said = said(&booted.evidence.findings),
+            Event::Observed(observed) => {
+                if let Some(index) = observed.boot.as_ref().and_then(|boot| self.index_of.get(boot)) {
+                    self.rows[*index].seen.push(format!("{} (by {})", observed.in_words(), observed.witness));
+                }
+            }
             Event::Started(_) => self.open = Some(index),
             Event::RebootAsked(asked) => {
                 self.end(&asked.boot.clone(), BootEnd::Asked(asked.why.clone()));
@@ -89,6 +96,9 @@ impl BootRows {
                         Verdict::Reboot => {
                             let cause = judged.judgement.cause.unwrap_or(RebootCause::Undetermined);
                             self.rows[open].end = BootEnd::Fault(cause);
+                        }
+                        Verdict::Hang if self.rows[open].end == BootEnd::Unexplained => {
+                            self.rows[open].end = BootEnd::Cut;
                         }
                         Verdict::Operator | Verdict::Planned if self.rows[open].end == BootEnd::Unexplained => {
                             self.rows[open].end = BootEnd::Ordered;
@@ -119,6 +129,7 @@ impl BootRows {
             trials: Vec::new(),
             end: BootEnd::Last,
             said: Vec::new(),
+            seen: Vec::new(),
         });
         self.rows.len() - 1
     }

@@ -18,7 +18,7 @@ use crate::model::outcome::LIBRARIES_NOTE;
 use crate::model::verdict::Counted;
 use crate::perform::files::{at, open_file, write_durably};
 use crate::perform::host::MachineFacts;
-use crate::perform::journal::read_records;
+use crate::perform::journal::{read_in_hindsight, read_records};
 use crate::perform::store::{RunDir, names};
 use crate::perform::veil::Veil;
 
@@ -91,23 +91,26 @@ impl Story {
     fn of(run: &RunDir) -> Result<Self, BundleError> {
         let (mut story, mut faults, mut others) = (Self::default(), Vec::new(), Vec::new());
         let mut libraries = BTreeSet::new();
-        read_records(BufReader::new(run.open_journal()?), |record| {
-            if story.boots.last() != Some(&record.boot) {
-                story.boots.push(record.boot.clone());
-            }
-            match record.event {
-                Event::Opened(opened) => story.opened = Some(opened),
-                Event::Judged(judged) => match judged.judgement.verdict.counted() {
-                    Counted::Fault => faults.push(judged.trial),
-                    Counted::Clean | Counted::Excluded => others.push(judged.trial),
-                },
-                Event::Finished(finished) => {
-                    libraries.extend(finished.outcome.notes.get(LIBRARIES_NOTE).cloned());
+        read_in_hindsight(
+            || run.open_journal(),
+            |record| {
+                if story.boots.last() != Some(&record.boot) {
+                    story.boots.push(record.boot.clone());
                 }
-                _ => {}
-            }
-            Ok::<(), BundleError>(())
-        })?;
+                match record.event {
+                    Event::Opened(opened) => story.opened = Some(opened),
+                    Event::Judged(judged) => match judged.judgement.verdict.counted() {
+                        Counted::Fault => faults.push(judged.trial),
+                        Counted::Clean | Counted::Excluded => others.push(judged.trial),
+                    },
+                    Event::Finished(finished) => {
+                        libraries.extend(finished.outcome.notes.get(LIBRARIES_NOTE).cloned());
+                    }
+                    _ => {}
+                }
+                Ok::<(), BundleError>(())
+            },
+        )?;
         story.trials = faults.into_iter().rev().chain(others.into_iter().rev()).collect();
         story.libraries = libraries.into_iter().take(LEFT_OUT_MAX).collect();
         Ok(story)

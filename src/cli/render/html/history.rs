@@ -50,6 +50,7 @@ pub(super) struct BootView {
     pub(super) tone: &'static str,
     pub(super) end: String,
     pub(super) said: String,
+    pub(super) seen: String,
 }
 
 /// One trial of a boot, or several in a row that ended alike.
@@ -113,6 +114,7 @@ fn boot_view(dossier: &Dossier, number: usize, boot: &BootRow, veil: &mut Veil) 
         },
         end: veil.text(&one_line(&boot.end.in_words())),
         said: veil.text(&one_line(&boot.said.join("; "))),
+        seen: veil.text(&one_line(&boot.seen.join("; "))),
     }
 }
 

@@ -273,7 +273,8 @@ fn telling(lines: &VecDeque<String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use chrono::{DateTime, Duration};
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -282,8 +283,9 @@ mod tests {
         format!("{n:08x}-9e6f-4d8e-b4cd-0d9449a8b993").parse().unwrap()
     }
 
-    fn at(seconds: i64) -> WallTime {
-        WallTime(DateTime::from_timestamp(1_750_000_000, 0).unwrap() + Duration::seconds(seconds))
+    fn at(seconds: u64) -> WallTime {
+        let begun: WallTime = serde_json::from_str("\"2025-06-15T15:06:40.000Z\"").unwrap();
+        WallTime(begun.0 + Duration::from_secs(seconds))
     }
 
     fn heard(n: u32) -> Saw {

@@ -35,10 +35,12 @@ pub use levels::{
 };
 pub use needs::Need;
 pub use observation::{
-    Block, ByFactors, CollectError, Collector, Counting, Factors, ORDER, Observation, RUN, RunUnderComparison, STATE,
-    TEMPERATURE, signature_words,
+    Block, CollectError, Collector, Counting, Factors, ORDER, Observation, RUN, RunUnderComparison, STATE, TEMPERATURE,
+    signature_words,
 };
 pub use units::Clustering;
+
+use observation::ByFactors;
 pub use words::p_words;
 
 /// Name and version of the format of a comparison.

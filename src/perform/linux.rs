@@ -459,15 +459,15 @@ impl Machine for Linux<'_> {
     }
 
     fn observations(&mut self) -> Result<Vec<Observed>, MachineError> {
-        Spool::of(&self.run).waiting()
+        Spool::of(self.run).waiting()
     }
 
     fn observation_taken(&mut self, observed: &Observed) -> Result<(), MachineError> {
-        Spool::of(&self.run).taken(observed)
+        Spool::of(self.run).taken(observed)
     }
 
     fn await_witness(&mut self, boot: &BootId) {
-        let spool = Spool::of(&self.run);
+        let spool = Spool::of(self.run);
         let Some(witness) = spool.watcher_of(boot) else { return };
         tracing::warn!("waiting for what {witness} saw of boot {boot}, {} s at most", WITNESS_PATIENCE.as_secs());
         let until = Instant::now() + WITNESS_PATIENCE;

@@ -138,16 +138,16 @@ impl Eq for Factors {}
 
 /// What was found out about factors, once for all trials that share them.
 #[derive(Debug)]
-pub struct ByFactors<'o, T>(HashMap<*const BTreeMap<String, Option<String>>, T>, PhantomData<&'o Factors>);
+pub(super) struct ByFactors<'o, T>(HashMap<*const BTreeMap<String, Option<String>>, T>, PhantomData<&'o Factors>);
 
 impl<'o, T: Clone> ByFactors<'o, T> {
     /// Before anything was asked.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(HashMap::new(), PhantomData)
     }
 
     /// What `find` says of `factors`, or said of them before.
-    pub fn of(&mut self, factors: &'o Factors, find: impl FnOnce(&'o Factors) -> T) -> T {
+    pub(super) fn of(&mut self, factors: &'o Factors, find: impl FnOnce(&'o Factors) -> T) -> T {
         // They are borrowed for longer than this lives: no others can come to be at the same place.
         self.0.entry(Arc::as_ptr(&factors.0)).or_insert_with(|| find(factors)).clone()
     }
@@ -308,7 +308,7 @@ impl<'r> Collector<'r> {
             figures: figures(result, started, cell.predicted.as_ref(), order),
             boot: is_placed.then(|| *self.boots.entry(started.boot.clone()).or_insert(boots)),
             position: started.started.position,
-            block: is_placed.then(|| Block { run, round: result.trial.round }),
+            block: is_placed.then_some(Block { run, round: result.trial.round }),
             provenance,
             signature: (result.judgement.verdict.counted() == Counted::Fault)
                 .then(|| signature_words(&result.judgement)),

@@ -29,6 +29,9 @@ pub struct Joint {
     pub says: String,
 }
 
+/// An answer, and the signature of its fault.
+type Found = (String, Option<String>);
+
 /// What the boards, each with where its search stands if that is known, say together.
 pub fn agree(boards: &[(&str, Option<&Standing>)]) -> Joint {
     let answer = |standing: &Standing| match standing.finding {
@@ -45,10 +48,10 @@ pub fn agree(boards: &[(&str, Option<&Standing>)]) -> Joint {
         let answer = standing.and_then(|standing| Some((answer(standing)?, standing.signature.clone())));
         (name.to_string(), answer)
     };
-    let answers: Vec<(String, Option<(String, Option<String>)>)> = boards.iter().map(of).collect();
+    let answers: Vec<(String, Option<Found>)> = boards.iter().map(of).collect();
     let without: Vec<&str> =
         answers.iter().filter(|(_, answer)| answer.is_none()).map(|(name, _)| name.as_str()).collect();
-    let mut kinds: Vec<&(String, Option<String>)> = answers.iter().filter_map(|(_, answer)| answer.as_ref()).collect();
+    let mut kinds: Vec<&Found> = answers.iter().filter_map(|(_, answer)| answer.as_ref()).collect();
     kinds.dedup();
     match (&kinds[..], without.is_empty()) {
         ([_, _, ..], _) => {

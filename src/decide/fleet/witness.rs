@@ -265,9 +265,10 @@ fn begins_a_boot(line: &str) -> bool {
 /// The lines that tell most of an end: the last ones, or those from the last panic on if it lies further back.
 fn telling(lines: &VecDeque<String>) -> Vec<String> {
     let log = classify(lines.iter().map(String::as_str));
-    let panic = log.findings.iter().filter(|finding| finding.fault == KernelFault::Panic).map(|finding| finding.line);
+    let mut panic =
+        log.findings.iter().filter(|finding| finding.fault == KernelFault::Panic).map(|finding| finding.line);
     let last = lines.len().saturating_sub(OBSERVED_LINES_MAX);
-    let from = panic.last().and_then(|line| usize::try_from(line).ok()).map_or(last, |line| last.min(line - 1));
+    let from = panic.next_back().and_then(|line| usize::try_from(line).ok()).map_or(last, |line| last.min(line - 1));
     lines.iter().skip(from).take(OBSERVED_LINES_MAX).cloned().collect()
 }
 
@@ -283,9 +284,9 @@ mod tests {
         format!("{n:08x}-9e6f-4d8e-b4cd-0d9449a8b993").parse().unwrap()
     }
 
-    fn at(seconds: u64) -> WallTime {
+    fn at(seconds: i64) -> WallTime {
         let begun: WallTime = serde_json::from_str("\"2025-06-15T15:06:40.000Z\"").unwrap();
-        WallTime(begun.0 + Duration::from_secs(seconds))
+        WallTime(begun.0 + Duration::from_secs(u64::try_from(seconds).unwrap()))
     }
 
     fn heard(n: u32) -> Saw {

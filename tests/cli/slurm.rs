@@ -92,7 +92,7 @@ fn each_block_is_an_element_and_a_finished_one_is_not_repeated() {
 
     let collected = lab.collect("text");
     collected.ends(0);
-    assert!(collected.says("4 blocks are done, of 4 submitted"), "{}", collected.out);
+    assert!(collected.says("blocks done: 4 of 4"), "{}", collected.out);
     assert!(collected.says("baseline board-0 simulated 0 2"), "{}", collected.out);
     // What was collected can be handed on, and orders of blocks are drawn each for itself.
     let paths = lab.collect("paths").out;
@@ -160,7 +160,7 @@ fn a_block_that_was_cut_off_goes_on_where_it_is_and_counts_once_elsewhere() {
     judged.ends(0);
     assert!(judged.says("1 board-1 done 2/2"), "{}", judged.out);
     assert!(judged.says("board-0 done again, not counted"), "{}", judged.out);
-    assert!(judged.says("1 blocks are done, of 1 submitted"), "{}", judged.out);
+    assert!(judged.says("blocks done: 1 of 1"), "{}", judged.out);
     // A matrix that is not the one that was submitted runs nowhere.
     fs::write(&lab.matrix, matrix("mine", 1, "[axes]\nsequence = [\"AAA\"]\n")).unwrap();
     fs::remove_dir_all(blocks.join("block-0001")).unwrap();

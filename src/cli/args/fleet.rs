@@ -118,7 +118,7 @@ pub enum FleetCommand {
     Block(FleetBlockArgs),
     /// Join what the elements of a submitted array left: which blocks are done, on which device, and what they found
     #[command(
-        after_help = "Examples:\n  jetfault fleet collect /shared/lab/my-blocks-*\n  jetfault report $(jetfault fleet collect DIR --format paths) --format md\n\nExit codes: 0 every block is done, no fault · 1 a fault was found · 3 blocks are open or missing"
+        after_help = "Examples:\n  jetfault fleet collect /shared/lab/my-blocks-*\n  jetfault report --joined $(jetfault fleet collect DIR --format paths)\n\nExit codes: 0 every block is done, no fault · 1 a fault was found · 3 blocks are open or missing"
     )]
     Collect {
         /// Directories of blocks, or copies of them from several nodes

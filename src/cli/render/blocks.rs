@@ -17,8 +17,8 @@ pub fn blocks(collected: &Collected, style: &Style) -> String {
     ];
     let rows: Vec<Row> = collected.blocks.iter().map(row).collect();
     let mut out = table(&columns, &rows, style);
-    let of = if collected.submitted.is_some() { "submitted" } else { "known; how many were submitted is not" };
-    out.push_str(&format!("\n{} blocks are done, of {} {of}\n", collected.done(), collected.wanted()));
+    let known = if collected.submitted.is_some() { "" } else { "; how many were submitted is not known" };
+    out.push_str(&format!("\nblocks done: {} of {}{known}\n", collected.done(), collected.wanted()));
     if collected.cut_off() > 0 {
         let many = collected.cut_off();
         out.push_str(&format!(

@@ -110,7 +110,10 @@ pub enum Command {
     #[command(after_help = "Examples:\n  jetfault attach              the latest run\n  jetfault attach bnb-1936-002")]
     Attach(AttachArgs),
     /// Keep what was seen of this machine from outside, a JSON object on standard input, for the verdict of a run
-    #[command(hide = true)]
+    #[command(
+        hide = true,
+        after_help = "Example:\n  jetfault observe bnb-1936-001 < seen.json      as `jetfault fleet attach` does over ssh"
+    )]
     Observe(ObserveArgs),
     /// Finish the current trial, put back what was changed, remove the boot service, then stop
     #[command(after_help = "Example:\n  jetfault stop")]

@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_panic_further_back_is_told_rather_than_what_came_after_it() {
-        let panic = "[  812.4] Kernel panic - not syncing: hung_task: blocked tasks";
+        let panic = "[  812.431207] Kernel panic - not syncing: hung_task: blocked tasks";
         let lines: VecDeque<String> = (0..50)
             .map(|n| format!("before {n}"))
             .chain([panic.into()])

@@ -111,7 +111,7 @@ impl Dossier {
     /// # Errors
     /// If its plan or its journal cannot be read.
     pub(super) fn of(run: &RunDir, interval: Option<Method>) -> Result<Self, Failure> {
-        let corrected_by = corrected_by(run)?.into_iter().map(|run| run.id).collect();
+        let corrected_by = corrected_by(run)?.ids;
         let read = Read::open(run)?;
         let mut status = StatusFold::new(&read.plan, &read.agenda).by(interval);
         let mut trials = TrialRows::new(&read.plan);

@@ -55,7 +55,7 @@ fn last_run(results: &ResultsDir, run: &RunDir) -> LastRun {
         standing: last.as_ref().map_or("it was never begun", standing),
         working: results.is_held() == Some(true),
         is_short: bytes <= JOURNAL_BYTES_MAX,
-        corrected_by: issue::corrected_by(run).unwrap_or_default().into_iter().map(|run| run.id).collect(),
+        corrected_by: issue::corrected_by(run).unwrap_or_default().ids,
         headlines: match search {
             Some(standing) => standing.sentences,
             None => report.iter().flat_map(|report: &Report| &report.headlines).map(|line| line.text.clone()).collect(),

@@ -37,22 +37,33 @@ const STDERR_LINES: usize = 12;
 /// A machine that a transcription does not name.
 const UNRECORDED: &str = "unrecorded";
 
+/// The runs that correct another one.
+#[derive(Debug, Default)]
+pub struct Corrections {
+    /// All of them.
+    pub ids: Vec<RunId>,
+    /// Those that can be read: a bundle has one run alone.
+    pub runs: Vec<RunDir>,
+}
+
 /// The runs that correct `run`, as a file in its directory names them: one a line, in the same results directory.
 ///
 /// # Errors
 /// If it names one that is not there.
-pub fn corrected_by(run: &RunDir) -> Result<Vec<RunDir>, Failure> {
+pub fn corrected_by(run: &RunDir) -> Result<Corrections, Failure> {
     let path = run.file(names::CORRECTED_BY);
-    let Ok(text) = fs::read_to_string(&path) else { return Ok(Vec::new()) };
+    let hint = || format!("{} names it; each line there is the id of a run beside this one", path.display());
+    let mut corrections = Corrections::default();
+    let Ok(text) = fs::read_to_string(&path) else { return Ok(corrections) };
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let beside = |name: &str| {
-        let dir = run.path.with_file_name(name);
-        RunDir::open(&dir).map_err(|error| {
-            Failure::new(Exit::Usage, error)
-                .hint(format!("{} names it; each line there is the id of a run beside this one", path.display()))
-        })
-    };
-    lines.take(RUNS_MAX).map(beside).collect()
+    for name in lines.take(RUNS_MAX) {
+        corrections.ids.push(name.parse::<RunId>().map_err(|error| Failure::new(Exit::Usage, error).hint(hint()))?);
+        if !run.is_unpacked() {
+            let beside = RunDir::open(&run.path.with_file_name(name));
+            corrections.runs.push(beside.map_err(|error| Failure::new(Exit::Usage, error).hint(hint()))?);
+        }
+    }
+    Ok(corrections)
 }
 
 /// The bug report of `dirs`, and their reports, in order.
@@ -67,11 +78,10 @@ pub fn make(dirs: &[RunDir], args: &ReportArgs, global: &Global) -> Result<(Stri
     let mut dirs = dirs.to_vec();
     let corrections = match &dirs[..] {
         [only] => corrected_by(only)?,
-        _ => Vec::new(),
+        _ => Corrections::default(),
     };
-    let corrected: Vec<RunId> = corrections.iter().map(|run| run.id.clone()).collect();
-    let is_corrected = |place: usize| place == 0 && !corrected.is_empty();
-    dirs.extend(corrections);
+    let is_corrected = |place: usize| place == 0 && !corrections.runs.is_empty();
+    dirs.extend(corrections.runs.iter().cloned());
     let opened = dirs.iter().map(opening).collect::<Result<Vec<_>, _>>()?;
     let reads = dirs.iter().map(Read::open).collect::<Result<Vec<_>, _>>()?;
     let runs: Vec<RunUnderComparison> = dirs.iter().zip(&reads).map(|(dir, read)| run_of(dir, &read.plan)).collect();
@@ -96,7 +106,7 @@ pub fn make(dirs: &[RunDir], args: &ReportArgs, global: &Global) -> Result<(Stri
         }
     };
     let mut redact = |text: &str| veil.text(text);
-    let issue = Issue { reports: &reports, brief: &brief, corrected_by: &corrected, again: &again, stderr: &stderr };
+    let issue = Issue { reports: &reports, brief: &brief, corrected_by: &corrections, again: &again, stderr: &stderr };
     let device = |id: &DeviceId| match args.no_redact {
         true => id.to_string(),
         false => pseudonym(id),

@@ -146,18 +146,13 @@ fn remembered() -> Vec<ResultsDir> {
     known.lines().take(INDEX_LINES_MAX).map(|line| ResultsDir::at(PathBuf::from(line))).collect()
 }
 
-/// The bundle that `which` names, if it names a file.
-pub fn bundle_of(which: Option<&str>) -> Option<&Path> {
-    which.map(Path::new).filter(|path| path.is_file())
-}
-
 /// The run called `which`, for commands that only read: as [`run`], or a bundle, which is unpacked as long as the run is
 /// held.
 ///
 /// # Errors
 /// If there is none, or more than one, or the file is no bundle.
 pub fn run_or_bundle(global: &Global, which: Option<&str>) -> Result<(ResultsDir, RunDir), Failure> {
-    let Some(path) = bundle_of(which) else { return run(global, which) };
+    let Some(path) = which.map(Path::new).filter(|path| path.is_file()) else { return run(global, which) };
     let run = bundle::open(path, &env::temp_dir()).map_err(|error| {
         Failure::new(Exit::Usage, error).hint("a bundle is what `jetfault report bundle RUN -o FILE.zip` writes")
     })?;

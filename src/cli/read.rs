@@ -25,7 +25,7 @@ use crate::decide::stats::Method;
 use crate::decide::status::{Harness, Status, StatusFold};
 use crate::decide::stopping::End;
 use crate::model::evidence::Fact;
-use crate::model::ids::{ContentDigest, TrialId};
+use crate::model::ids::{ContentDigest, RunId, TrialId};
 use crate::model::journal::{Event, Opened, Record};
 use crate::model::observed::Observed;
 use crate::model::settings::Breadcrumbs;
@@ -71,8 +71,8 @@ pub fn report(args: &ReportArgs, global: &Global) -> Outcome {
             .hint("--joined puts several together, device by device, in every format but html; --format md makes one bug report of them"));
     };
     let corrections = issue::corrected_by(run)?;
-    if let (false, Some(_)) = (global.quiet, corrections.first()) {
-        let ids: Vec<&str> = corrections.iter().map(|run| run.id.as_str()).collect();
+    if !global.quiet && !corrections.ids.is_empty() {
+        let ids: Vec<&str> = corrections.ids.iter().map(RunId::as_str).collect();
         output::say(format_args!("warning: what {} tells was corrected later, by {}", run.id, ids.join(", ")));
     }
     let tallies = |print: &dyn Fn(&Report) -> Vec<u8>| {
@@ -149,7 +149,7 @@ pub fn status(args: &StatusArgs, global: &Global) -> Outcome {
         return campaign::print_standing(&run, DataFormat::Json, global);
     }
     // Nothing happens any more to a bundle.
-    if args.follow && locate::bundle_of(args.run.as_deref()).is_none() {
+    if args.follow && !run.is_unpacked() {
         return follow::follow(&results, &run, args, global);
     }
     let status = make_status(&results, &run, args, global, |_, _| {})?;

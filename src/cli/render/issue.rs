@@ -6,14 +6,16 @@
 mod details;
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::markdown::Safe;
 use super::report::{persistence, standing};
 use super::{counted, cut, one_line};
+use crate::cli::issue::Corrections;
 use crate::decide::brief::{BinaryRow, Brief, Pool, State};
 use crate::decide::report::{Report, percent};
-use crate::model::ids::{DeviceId, RunId};
+use crate::model::ids::DeviceId;
 use crate::model::verdict::{Provenance, Verdict};
 
 /// The longest a text may be: GitHub takes 65,536 characters in an issue or a comment, and some stay for the author.
@@ -62,7 +64,7 @@ pub struct Issue<'a> {
     /// What they say together.
     pub brief: &'a Brief,
     /// Runs that correct the first.
-    pub corrected_by: &'a [RunId],
+    pub corrected_by: &'a Corrections,
     /// How to see it again.
     pub again: &'a Again,
     /// The end of the standard error of each excerpt's trial, where it is there.
@@ -164,12 +166,23 @@ fn remarks(out: &mut String, issue: &Issue<'_>, first: &Report, safe: &mut Safe<
     if issue.brief.focus.iter().any(|pool| pool.provenance == Provenance::Transcribed) {
         remarks.push("Transcribed from a public report; jetfault measured none of it.".to_owned());
     }
-    if !issue.corrected_by.is_empty() {
-        let runs: Vec<String> = issue.corrected_by.iter().map(|run| safe.code(run.as_str())).collect();
+    let corrections = issue.corrected_by;
+    if !corrections.ids.is_empty() {
+        let runs: Vec<String> = corrections.ids.iter().map(|run| safe.code(run.as_str())).collect();
+        let (told, runs) = (safe.code(first.run.id.as_str()), runs.join(", "));
+        remarks.push(match corrections.runs.is_empty() {
+            true => format!("What {told} told was corrected later by {runs}, which is not here: do not rely on these figures."),
+            false => format!(
+                "What {told} told first was corrected later: figures here are those of {runs} wherever they tried the same."
+            ),
+        });
+    }
+    let boards: BTreeSet<_> = issue.reports.iter().filter_map(|report| report.run.device.as_ref()).collect();
+    if boards.len() > 1 {
         remarks.push(format!(
-            "What {} told first was corrected later: figures here are those of {} wherever they tried the same.",
-            safe.code(first.run.id.as_str()),
-            runs.join(", ")
+            "Trials of {} boards are counted together here; `jetfault report --joined` keeps the boards apart, and says \
+             whether they differ.",
+            boards.len()
         ));
     }
     for control in issue.reports.iter().flat_map(|report| &report.controls_failed) {

@@ -1,6 +1,7 @@
 //! What people read, pinned: one constructed run, in every form.
 
 use super::*;
+use crate::cli::issue::Corrections;
 use crate::decide::agenda::Agenda;
 use crate::decide::brief::{Brief, BriefFold, Excerpt, Line, Subject};
 use crate::decide::compare::RunUnderComparison;
@@ -101,7 +102,7 @@ fn posted(report: Report, brief: &Brief) -> String {
         program: None,
     };
     let reports = [report];
-    let issue = Issue { reports: &reports, brief, corrected_by: &[], again: &again, stderr: &[] };
+    let issue = Issue { reports: &reports, brief, corrected_by: &Corrections::default(), again: &again, stderr: &[] };
     let mut redact = |text: &str| text.replace("5.15.148-tegra", "(redacted)");
     super::issue(&issue, &mut Safe::new(&mut redact), &|_| "board-1234".into())
 }

@@ -40,8 +40,10 @@ pub(super) fn inventory(
     for (name, path) in scripts(plan, opened) {
         candidates.push(Candidate { name: format!("scripts/{name}"), path });
     }
-    if run.file(names::INJECTED).is_file() {
-        candidates.push(Candidate { name: names::INJECTED.to_owned(), path: run.file(names::INJECTED) });
+    for name in [names::INJECTED, names::CORRECTED_BY] {
+        if run.file(name).is_file() {
+            candidates.push(Candidate { name: name.to_owned(), path: run.file(name) });
+        }
     }
     let results = trials.iter().map(|trial| format!("{}/{trial}/{}", names::TRIALS, names::RESULT));
     candidates.extend(results.map(|name| Candidate { path: run.file(&name), name }));

@@ -80,10 +80,8 @@ impl FromStr for BootId {
     type Err = IdError;
     fn from_str(text: &str) -> Result<Self, IdError> {
         let text = text.trim_end_matches('\n');
-        let groups: Vec<&str> = text.split('-').collect();
-        let well_formed = groups.len() == 5
-            && groups.iter().map(|g| g.len()).eq([8, 4, 4, 4, 12])
-            && groups.iter().all(|g| is_lower_hex(g));
+        let groups = || text.split('-');
+        let well_formed = groups().map(str::len).eq([8, 4, 4, 4, 12]) && groups().all(is_lower_hex);
         // An all-zero id is what an uninitialised kernel variable reads as; it would make two boots look alike.
         if !well_formed || text.bytes().all(|b| b == b'0' || b == b'-') {
             return Err(IdError::new("boot id", "a lower-case UUID that is not all zero", text));
@@ -152,17 +150,20 @@ impl FromStr for TrialId {
         let bad = || IdError::new("trial id", "`CELL-r003-a1`", text);
         let (rest, attempt) = text.rsplit_once("-a").ok_or_else(bad)?;
         let (cell, round) = rest.rsplit_once("-r").ok_or_else(bad)?;
-        let id = Self {
+        Ok(Self {
             cell: cell.parse()?,
-            round: round.parse().map_err(|_| bad())?,
-            attempt: attempt.parse().map_err(|_| bad())?,
-        };
-        // One spelling per trial: the id is also a directory name.
-        if id.round == 0 || id.attempt == 0 || id.to_string() != text {
-            return Err(bad());
-        }
-        Ok(id)
+            round: number_of(round, 3).ok_or_else(bad)?,
+            attempt: number_of(attempt, 1).ok_or_else(bad)?,
+        })
     }
+}
+
+/// The number that `text` spells with at least `digits` digits, from 1. There is one spelling for each: ids are also names of
+/// directories.
+fn number_of(text: &str, digits: usize) -> Option<u32> {
+    let is_padded = text.len() > digits && text.starts_with('0');
+    let is_spelled_so = text.len() >= digits && !is_padded && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|number| is_spelled_so && *number > 0)
 }
 
 /// A run: `NAME-001`, also the name of its directory.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Write;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -503,13 +504,12 @@ pub fn encode(record: &Record) -> Vec<u8> {
 pub fn decode(line: &[u8], expected: u64) -> Result<Record, LineError> {
     let split = line.len().checked_sub(CRC_TAIL_BYTES).ok_or(LineError::NoChecksum)?;
     let (head, tail) = line.split_at(split);
-    let found = match tail.strip_prefix(CRC_MEMBER) {
-        Some([hex @ .., b'"', b'}']) => String::from_utf8_lossy(hex).into_owned(),
-        _ => return Err(LineError::NoChecksum),
-    };
-    let computed = format!("{:08x}", crc32fast::hash(head));
+    let Some([found @ .., b'"', b'}']) = tail.strip_prefix(CRC_MEMBER) else { return Err(LineError::NoChecksum) };
+    let mut computed = [0; 8];
+    write!(&mut computed[..], "{:08x}", crc32fast::hash(head)).expect("it has eight digits");
     if found != computed {
-        return Err(LineError::Checksum { found, computed });
+        let text = |hex: &[u8]| String::from_utf8_lossy(hex).into_owned();
+        return Err(LineError::Checksum { found: text(found), computed: text(&computed) });
     }
     check_version(head)?;
     let body: Body<'_> = serde_json::from_slice(line).map_err(|e| LineError::Content(e.to_string()))?;

@@ -2,10 +2,15 @@
 
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
+use regex::bytes::Regex;
+
 use crate::decide::outside::Hindsight;
 use crate::model::ids::BootId;
 use crate::model::journal::{Event, LINE_BYTES_MAX, LineError, Record, VERSION, decode, encode};
 use crate::perform::machine::{Machine, MachineError};
+
+/// How much of a journal is read at once by those who only read.
+const READ_BYTES: usize = 256 * 1024;
 
 /// A value whose record is on the disk. Only the journal can make one, after the sync returned.
 #[derive(Debug)]
@@ -159,25 +164,35 @@ where
     E: From<ReadError> + From<O>,
 {
     let mut hindsight = Hindsight::default();
-    if has_mark(BufReader::new(open()?)).map_err(ReadError::Io)? {
+    if has_mark(open()?).map_err(ReadError::Io)? {
         read_records(BufReader::new(open()?), |record| {
             hindsight.note(&record);
             Ok::<(), E>(())
         })?;
     }
-    read_records(BufReader::new(open()?), |record| hindsight.tell(record, &mut each)).map(drop)
+    let journal = BufReader::with_capacity(READ_BYTES, open()?);
+    read_records(journal, |record| hindsight.tell(record, &mut each)).map(drop)
 }
 
 /// Whether a line of `journal` may hold what was seen from outside.
-fn has_mark(mut journal: impl BufRead) -> io::Result<bool> {
-    let mut line = Vec::new();
-    while journal.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)? > 0 {
-        if std::str::from_utf8(&line).is_ok_and(|text| text.contains(Hindsight::MARK)) {
+fn has_mark(mut journal: impl Read) -> io::Result<bool> {
+    let mark = Regex::new(&regex::escape(Hindsight::MARK)).expect("an escaped text is a pattern");
+    let mut bytes = vec![0; READ_BYTES];
+    let mut kept = 0;
+    loop {
+        let filled = match journal.read(&mut bytes[kept..]) {
+            Ok(0) => return Ok(false),
+            Ok(read) => kept + read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if mark.is_match(&bytes[..filled]) {
             return Ok(true);
         }
-        line.clear();
+        // It may begin here and end in what is read next.
+        kept = filled.min(Hindsight::MARK.len() - 1);
+        bytes.copy_within(filled - kept..filled, 0);
     }
-    Ok(false)
 }
 
 /// The first record, if there is one.

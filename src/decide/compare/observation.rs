@@ -83,7 +83,7 @@ pub struct Block {
 }
 
 /// The factors of a trial by name; `None` where the level was not recorded. Trials that are alike share theirs, so that what is
-/// found out about them is found out once: see [`ByFactors`].
+/// found out about them is found out once (`ByFactors`).
 #[derive(Debug, Clone)]
 pub struct Factors(Arc<BTreeMap<String, Option<String>>>);
 

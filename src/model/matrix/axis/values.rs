@@ -79,22 +79,17 @@ pub(super) fn machine_level(knob: Knob, node: &Node, problems: &mut Problems) ->
 
 /// How often a block comes; `"all"` is as often as the profile says.
 pub(super) fn layers(node: &Node, problems: &mut Problems) -> Option<Option<u32>> {
-    match &node.value {
-        Value::String(text) if text == "all" => Some(None),
-        Value::String(_)
-        | Value::Integer(_)
-        | Value::Float(_)
-        | Value::Boolean(_)
-        | Value::Datetime(_)
-        | Value::Array(_)
-        | Value::Table(_) => within(node, 1..=LAYERS_MAX, problems).map(Some),
-    }
+    or_word("all", node, |node| within(node, 1..=LAYERS_MAX, problems))
 }
 
 /// `"none"`, or what `read` makes of it.
 pub(super) fn or_none<T>(node: &Node, read: impl FnOnce(&Node) -> Option<T>) -> Option<Option<T>> {
+    or_word("none", node, read)
+}
+
+fn or_word<T>(word: &str, node: &Node, read: impl FnOnce(&Node) -> Option<T>) -> Option<Option<T>> {
     match &node.value {
-        Value::String(text) if text == "none" => Some(None),
+        Value::String(text) if text == word => Some(None),
         Value::String(_)
         | Value::Integer(_)
         | Value::Float(_)

@@ -121,12 +121,20 @@ def verdicts(results, breadcrumbs, cut=frozenset()):
         label, _ = results.place(trial)
         stage = judgement.get("stage") if judgement["verdict"] != "pass" else None
         found = " ".join(filter(None, [judgement["verdict"], judgement.get("cause"), stage]))
-        counts.setdefault(label, []).append(judgement["verdict"])
+        # What a person did is in no count: such a trial is made up for.
+        if judgement["verdict"] != "operator":
+            counts.setdefault(label, []).append(judgement["verdict"])
         expected, met = ["pass"], "met no fault"
+        lost_power = boots[trial] in cut and record["boot"] != boots[trial]
         if trial in truth:
             expected, met = [f"reboot software-reset {stage}" for stage in stages], "reset the machine"
-        elif boots[trial] in cut and record["boot"] != boots[trial]:
-            found, expected, met = " ".join(found.split()[:2]), ["reboot power", "reboot undetermined"], "lost its power"
+            if lost_power:
+                # Both within a second: what is left of the boot does not tell which came first, and the desk tells of the cut.
+                expected += [f"operator {stage}" for stage in stages]
+        elif lost_power:
+            # The desk tells that a person did it, unless the board could not be asked in which boot it was.
+            found, met = " ".join(found.split()[:2]), "lost its power"
+            expected = [" ".join(filter(None, ["operator", stage])), "reboot power", "reboot undetermined"]
         if found not in expected:
             wrong.append(f"{trial} is {found}, and {met}")
     return counts, wrong
